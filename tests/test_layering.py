@@ -25,9 +25,9 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_696,
+    "distributed": 20_684,
     "frames": 15_722,
-    "tables": 11_878,
+    "tables": 11_792,
     "kmer": 10_991,
     "bench": 9_400,
     "cli": 4_199,
@@ -89,9 +89,10 @@ ROOMS_WITHIN = {
         {"open_addressing"},
         {"columns", "bucket_list"},
         {"stores"},
-        {"methods", "keyed"},
+        {"methods"},
+        {"base"},
         {"user_kernels"},
-        {"base", "bloom", "ids"},
+        {"bloom", "ids"},
         {"count_map", "hash_map", "hash_set", "multi_map"},
     ],
     "frames": [

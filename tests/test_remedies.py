@@ -635,10 +635,10 @@ CASES: dict[tuple[str, str], list[Case]] = {
             {".astype(…)": "given[pandas.notna(given)].astype('int64')"},
         ),
     ],
-    ("tables/arguments/validate.py", ".ravel()"): [
+    ("tables/arguments/interop.py", ".ravel()"): [
         Case(lambda: NESTED, HashSet("int64").insert),
     ],
-    ("tables/arguments/validate.py", "numpy.array(rows, {})"): [
+    ("tables/arguments/interop.py", "numpy.array(rows, {})"): [
         Case(
             lambda: [[1, 2.0]],
             lambda x: HashMap("int64", RECORD).insert([1], x),
@@ -969,8 +969,8 @@ NOWHERE: set[tuple[str, str]] = {
     ("frames/groupby/cudf/groups.py", "frame.to_pandas()"),
     ("frames/index.py", "frame.to_pandas()"),
     ("kmer/minimizers/reads.py", "cupy.asnumpy(letters)"),
-    ("tables/arguments/validate.py", ".astype({})"),
-    ("tables/arguments/validate.py", "x.view('u1').reshape(len(x), -1)"),
+    ("tables/arguments/interop.py", ".astype({})"),
+    ("tables/arguments/interop.py", "x.view('u1').reshape(len(x), -1)"),
 }  # fmt: skip
 COVERED = {*CASES, *ON_CLUSTER, *ELSEWHERE, *NOWHERE}
 

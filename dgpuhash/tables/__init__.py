@@ -6,6 +6,7 @@ import os
 
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.lca import lca
+from dgpuhash.tables.base import Keyed
 from dgpuhash.tables.bloom.filter import BloomFilter, BloomStats
 from dgpuhash.tables.columns.factorize import factorize, unique, value_counts
 from dgpuhash.tables.columns.group_reduce import group_reduce
@@ -15,7 +16,6 @@ from dgpuhash.tables.count_map import CountMap
 from dgpuhash.tables.hash_map import HashMap
 from dgpuhash.tables.hash_set import HashSet
 from dgpuhash.tables.ids.key_ids import KeyIds
-from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.multi_map import MultiMap
 from dgpuhash.tables.stats import TableStats
 from dgpuhash.typing import Device

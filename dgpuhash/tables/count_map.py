@@ -13,8 +13,9 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import CountOverflowError, KeyTypeError, SpecError
 from dgpuhash.tables.arguments.combine import SUM_OF_COUNTS
 from dgpuhash.tables.arguments.encoding import sortable, word_dtype, words_of
-from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.validate import (
+from dgpuhash.tables.arguments.interop import (
+    ArrayArgument,
+    as_argument,
     as_device_array,
     has_python_values,
     natural_dtype,

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dgpuhash.tables.arguments.encoding import word_dtype
-from dgpuhash.tables.arguments.interop import as_argument
-from dgpuhash.tables.arguments.validate import natural_dtype
+from dgpuhash.tables.arguments.interop import as_argument, natural_dtype
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.open_addressing.slot_order import restored, saved_items

@@ -13,8 +13,13 @@ from dgpuhash.backend.launches import Step
 from dgpuhash.errors import ShapeError
 from dgpuhash.tables.arguments.checksums import Pieces
 from dgpuhash.tables.arguments.encoding import word_dtype, words_of
-from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.validate import as_device_array, checked_offsets, natural_dtype
+from dgpuhash.tables.arguments.interop import (
+    ArrayArgument,
+    as_argument,
+    as_device_array,
+    checked_offsets,
+    natural_dtype,
+)
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.bucket_list.storage import insert_all, saved_lists
 from dgpuhash.tables.bucket_list.streaming import Keep

@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from dgpuhash import HashMap, HashSet
 from dgpuhash.backend.compiler import compile_kernels
-from dgpuhash.tables.user_kernels.view import view_of
+from dgpuhash.tables.user_kernels.verbs import view_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dgpuhash.tables.arguments.checked_json import to_checked_json
-from dgpuhash.tables.arguments.checksums import digest_of
+from dgpuhash.tables.arguments.checksums import digest_of, to_checked_json
 from dgpuhash.tables.arguments.file_layout import ALIGNMENT, MAGIC, PREFIX
 
 __all__ = ["lies_of_file", "lies_of_folder"]

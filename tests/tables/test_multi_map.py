@@ -12,7 +12,7 @@ from table_methods.contracts import agree_lists, check_lists, each_method
 from dgpuhash import methods
 from dgpuhash.errors import CapacityError
 from dgpuhash.tables import MultiMap
-from dgpuhash.tables.bucket_list import grouping, pool, tags
+from dgpuhash.tables.bucket_list import grouping, pool
 from dgpuhash.tables.bucket_list import table as keyed_lists
 from dgpuhash.tables.open_addressing import cardinality
 
@@ -208,7 +208,7 @@ def test_values_beyond_what_a_table_can_number_are_refused(device, monkeypatch):
 def test_values_that_look_like_numbers_of_lists(device, monkeypatch, rows, value):
     """Only values in whatever range the numbers are, in builds and in appends."""
     monkeypatch.setattr(grouping, "_FEW_ROWS", {"cpu": 100, "cuda": 100})
-    monkeypatch.setattr(tags, "_LEAST", 2)
+    monkeypatch.setattr(pool, "_LEAST", 2)
     table, model = MultiMap("int32", value, device=device.name), MultiMapModel()
     every = np.arange(0, rows, dtype="u8") * (2 ** (63 if value == "int64" else 31) // (rows // 2))
     for first in (0, rows // 2, rows):
@@ -227,8 +227,8 @@ def test_values_that_look_like_numbers_of_lists(device, monkeypatch, rows, value
 @pytest.mark.parametrize("most", [2**3, 2**7, 2**10])
 @pytest.mark.parametrize("value", ["int32", "float64"])
 def test_more_lists_than_short_entries_can_number(device, monkeypatch, most, value):
-    monkeypatch.setattr(tags, "_MOST_NARROW", most)
-    monkeypatch.setattr(tags, "_LEAST", 2)
+    monkeypatch.setattr(pool, "_MOST_NARROW", most)
+    monkeypatch.setattr(pool, "_LEAST", 2)
     table, model = MultiMap("int32", value, device=device.name), MultiMapModel()
     widths = set()
     for seed, (rows, distinct) in enumerate([(3, 9), (30, 9), (300, 200), (50, 40), (2000, 900)]):

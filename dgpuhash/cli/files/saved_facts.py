@@ -9,7 +9,7 @@ from typing import Any
 
 from dgpuhash.cli.files.paths import filesystem_of
 from dgpuhash.errors import FormatError
-from dgpuhash.tables.arguments.checked_json import from_checked_json, table_of_text
+from dgpuhash.tables.arguments.checksums import from_checked_json, table_of_text
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import header_of
 from dgpuhash.tables.stats import format_bytes

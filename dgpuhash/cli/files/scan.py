@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dgpuhash.errors import FormatError
-from dgpuhash.tables.arguments.checked_json import from_checked_json, table_of_text
-from dgpuhash.tables.arguments.checksums import digest_of
+from dgpuhash.tables.arguments.checksums import digest_of, from_checked_json, table_of_text
 from dgpuhash.tables.arguments.file_layout import interpreting
 
 # Versions of the manifest whose files have the rows of the index as they are.

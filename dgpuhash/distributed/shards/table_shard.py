@@ -28,9 +28,14 @@ from dgpuhash.tables.arguments.encoding import (
     values_of,
     word_dtype,
 )
-from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
+from dgpuhash.tables.arguments.interop import (
+    ArrayArgument,
+    as_argument,
+    as_device_array,
+    default_row,
+    host_as_device_array,
+)
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
-from dgpuhash.tables.arguments.validate import as_device_array, default_row, host_as_device_array
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.count_map import terms_of
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild

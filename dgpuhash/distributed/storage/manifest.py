@@ -19,7 +19,7 @@ from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.frames import KeyEncoder, frames_named, frames_of
 from dgpuhash.frames.grouped.aggregation import Aggregation
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
-from dgpuhash.tables.arguments.checked_json import (
+from dgpuhash.tables.arguments.checksums import (
     from_checked_json,
     table_of_text,
     text_of_table,

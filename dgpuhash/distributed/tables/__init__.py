@@ -1,12 +1,13 @@
 """Distributed hash tables: bulk verbs on arrays that lie on Dask workers.
 
-* `base.DistributedTable` is the client's handle. `arguments` checks the arguments of a verb;
-  `batch` finds or makes their chunks on the workers, and turns answers into arrays of the same
-  form, with the help of `early_answer` while workers compute.
+* `base.DistributedTable` is the client's handle. `batch` checks the arguments of a verb, finds or
+  makes their chunks on the workers, and turns answers into arrays of the same form while workers
+  compute them (`batch.EarlyAnswer`).
 * A verb is one collective on all workers (`pipeline.run_verb`): each rank makes the same
-  `pipeline.plan.Plan` of the chunks of all ranks, and carries it out (`pipeline.verb.Asking`).
-* `pipeline.rounds.Rounds` pipelines it: a piece is partitioned by owner, sent to the owners, served
-  by their `shards.table_shard.Part` of the table, and answered, several slices at a time.
+  `pipeline.slices.RoundPlan` of the chunks of all ranks, and carries it out
+  (`pipeline.verb.VerbExecution`).
+* `pipeline.rounds.PipelinedRounds` overlaps its steps: a piece is partitioned by owner, sent to the
+  owners, served by their `shards.table_shard.TableShard`, and answered, several slices at a time.
 * `pruning` leaves out keys that need no lookup, where that is wanted and pays.
 * `shards.table_shard.Layout` is the encoding of keys and values while they travel.
 * `maintenance.TableMaintenance` has the verbs of a table as a whole; its worker side is `contents`,

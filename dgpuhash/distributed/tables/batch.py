@@ -35,15 +35,16 @@ from dgpuhash.spec import native_dtype
 from dgpuhash.tables.arguments.casts import cast, dtype_code, keeps_values
 from dgpuhash.tables.arguments.encoding import carrier_dtype
 from dgpuhash.tables.arguments.exact import comparable
-from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
-from dgpuhash.tables.arguments.validate import (
+from dgpuhash.tables.arguments.interop import (
+    ArrayArgument,
+    as_argument,
     as_device_array,
     default_row,
     host_as_device_array,
     natural_dtype,
     same_length,
 )
+from dgpuhash.tables.arguments.lookup_keys import LookupKeys, as_lookup_keys
 from dgpuhash.typing import Device
 
 # Host arrays are spread over the workers in chunks of at least this many rows.

@@ -18,7 +18,7 @@ from dgpuhash.distributed.tables.batch import AnswerColumn, dtype_of
 from dgpuhash.distributed.tables.key_table import PairTable
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.combine import check_combine
-from dgpuhash.tables.arguments.validate import default_row
+from dgpuhash.tables.arguments.interop import default_row
 from dgpuhash.tables.stores.method import table_spec
 from dgpuhash.typing import (
     Array,
@@ -114,15 +114,9 @@ class DistributedMap(PairTable):
             settings=settings,
         )  # fmt: skip
         super().__init__(
-            spec,
-            capacity,
-            client=client,
-            workers=workers,
-            exchange=exchange,
-            device=device,
-            piece_rows=piece_rows,
-            mode=TableMode.of(mode, conflict, spec.value),
-        )
+            spec, capacity, client=client, workers=workers, exchange=exchange, device=device,
+            piece_rows=piece_rows, mode=TableMode.of(mode, conflict, spec.value),
+        )  # fmt: skip
 
     @classmethod
     def from_arrays(

@@ -130,15 +130,9 @@ class DistributedSet(EntryTable):
             "set", key_dtype, max_load=max_load, seed=seed, method=method, settings=settings
         )
         super().__init__(
-            spec,
-            capacity,
-            client=client,
-            workers=workers,
-            exchange=exchange,
-            device=device,
-            piece_rows=piece_rows,
-            mode=TableMode.of(mode),
-        )
+            spec, capacity, client=client, workers=workers, exchange=exchange, device=device,
+            piece_rows=piece_rows, mode=TableMode.of(mode),
+        )  # fmt: skip
 
     @classmethod
     def from_keys(

@@ -103,15 +103,9 @@ class DistributedMultiMap(PairTable):
             settings=settings, initial_bucket=initial_bucket, growth=growth,
         )  # fmt: skip
         super().__init__(
-            spec,
-            capacity,
-            client=client,
-            workers=workers,
-            exchange=exchange,
-            device=device,
-            piece_rows=piece_rows,
-            mode=TableMode.of(mode),
-        )
+            spec, capacity, client=client, workers=workers, exchange=exchange, device=device,
+            piece_rows=piece_rows, mode=TableMode.of(mode),
+        )  # fmt: skip
 
     @classmethod
     def from_arrays(

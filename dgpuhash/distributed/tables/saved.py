@@ -23,7 +23,7 @@ from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.keys.seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables import checked_spec
-from dgpuhash.tables.arguments.checked_json import to_checked_json
+from dgpuhash.tables.arguments.checksums import to_checked_json
 
 if TYPE_CHECKING:
     from distributed import Future

@@ -15,7 +15,7 @@ from dgpuhash.backend.constants import overflow_bits
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.kmer.databases.owners import DistinctSample
 from dgpuhash.tables.open_addressing.extent import Extent, slot_nbytes
-from dgpuhash.tables.open_addressing.rehash import LoadFactor
+from dgpuhash.tables.open_addressing.slots import LoadFactor
 from dgpuhash.typing import Device
 
 # How far the truth may be: after a pass over all letters, or from the files' sizes.

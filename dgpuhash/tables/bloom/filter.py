@@ -15,12 +15,11 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import DeviceError
 from dgpuhash.spec import TableSpec, check_capacity
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.arguments.interop import as_argument
-from dgpuhash.tables.arguments.validate import natural_dtype
+from dgpuhash.tables.arguments.interop import as_argument, natural_dtype
+from dgpuhash.tables.base import Keyed
 from dgpuhash.tables.bloom.blocks import BLOCK_NBYTES, BloomBlocks, bounds
 from dgpuhash.tables.bloom.spec import FilterSize, bloom_spec, check_same_shape
 from dgpuhash.tables.commit import assigner
-from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers

@@ -11,8 +11,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.spec import key_dtype_of
 from dgpuhash.tables.arguments.encoding import key_words, keys_of
-from dgpuhash.tables.arguments.interop import as_argument
-from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype
+from dgpuhash.tables.arguments.interop import as_argument, as_device_array, natural_dtype
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.columns.aggregates import (
     ColumnReduction,

@@ -12,8 +12,13 @@ from dgpuhash.errors import ColumnError, KeyTypeError, SpecError
 from dgpuhash.spec import native_dtype
 from dgpuhash.tables.arguments.casts import as_float
 from dgpuhash.tables.arguments.encoding import carrier_dtype
-from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype, same_length
+from dgpuhash.tables.arguments.interop import (
+    ArrayArgument,
+    as_argument,
+    as_device_array,
+    natural_dtype,
+    same_length,
+)
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 from dgpuhash.tables.columns.factorize import GroupedKeys
 from dgpuhash.tables.memory_errors import function_translates_memory_errors

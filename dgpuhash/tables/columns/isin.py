@@ -8,7 +8,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.seeds import draw_seed
-from dgpuhash.tables.arguments.common_dtype import to_common_dtype
+from dgpuhash.tables.arguments.lookup_keys import to_common_dtype
 from dgpuhash.tables.columns.direct import DirectTable, addresses_directly
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.open_addressing.growth import Storage

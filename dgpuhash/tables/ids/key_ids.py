@@ -12,10 +12,15 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import IdError, KeyTypeError
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import word_dtype, words_of
-from dgpuhash.tables.arguments.interop import ArrayArgument, as_argument
-from dgpuhash.tables.arguments.validate import as_device_array, natural_dtype, one_dimension
+from dgpuhash.tables.arguments.interop import (
+    ArrayArgument,
+    as_argument,
+    as_device_array,
+    natural_dtype,
+    one_dimension,
+)
+from dgpuhash.tables.base import Keyed
 from dgpuhash.tables.commit import assigner
-from dgpuhash.tables.keyed import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.select import gather_rows

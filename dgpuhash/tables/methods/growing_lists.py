@@ -13,7 +13,7 @@ from dgpuhash.backend import Kernel, verb_kernel
 from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import CapacityError, OutOfMemoryError
-from dgpuhash.tables.bucket_list.growth import bucket_ends
+from dgpuhash.tables.bucket_list.pool import bucket_ends
 from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.stores.list_recipe import ListRecipe
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import kernel_named
-from dgpuhash.tables.stores.chain_recipe import ChainRecipe, wanted_nodes
-from dgpuhash.tables.stores.list_recipe import ListRecipe
+from dgpuhash.tables.stores.list_recipe import ChainRecipe, ListRecipe, wanted_nodes
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 
 # As in kernels/memory/slab_alloc.cuh: words of a slab, and how many of them hold keys; slabs and

@@ -19,7 +19,7 @@ import numpy as np
 from dgpuhash.backend import kernel_named
 from dgpuhash.backend.batch.partition import MAX_PARTS
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.stores.chain_recipe import ChainRecipe, wanted_nodes
+from dgpuhash.tables.stores.list_recipe import ChainRecipe, wanted_nodes
 from dgpuhash.tables.stores.method import VERBS, Method, Setting
 
 # As in kernels/table/methods/supernode.cuh and kernels/memory/node_stack.cuh: bytes of a node's

@@ -18,8 +18,7 @@ from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.bulk_build import RegionBatch
 from dgpuhash.tables.open_addressing.extent import Extent
-from dgpuhash.tables.open_addressing.rehash import GrowableSlots, LoadFactor, rehashed
-from dgpuhash.tables.open_addressing.slots import Slots
+from dgpuhash.tables.open_addressing.slots import GrowableSlots, LoadFactor, Slots, rehashed
 
 # Makes, from the mask of an insert and the slots that hold its keys, the steps that run in one call
 # with the change, before anyone sees new slots.

@@ -15,8 +15,7 @@ from dgpuhash.backend import Backend, is_out_of_memory, kernel_named
 from dgpuhash.backend.batch.bucket_order import OrderedBatch, order_by_bucket
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables.open_addressing.extent import Extent
-from dgpuhash.tables.open_addressing.rehash import GrowableSlots
-from dgpuhash.tables.open_addressing.slots import Slots
+from dgpuhash.tables.open_addressing.slots import GrowableSlots, Slots
 
 # A bulk build by region costs 0.75 ms for each GB of the table, read and written, and some 0.4 ms,
 # and saves about 40 ps a row: as much as 48 bytes of the table. On an H200 2**24, 2**25 and 2**27

@@ -9,8 +9,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.errors import ShapeError, SpecError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.arguments.interop import as_argument
-from dgpuhash.tables.arguments.validate import as_device_array, same_length
+from dgpuhash.tables.arguments.interop import as_argument, as_device_array, same_length
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import write_locked
 from dgpuhash.tables.select import spread

@@ -13,8 +13,7 @@ from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import ShapeError, SpecError
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.arguments.interop import as_argument
-from dgpuhash.tables.arguments.validate import as_device_array, default_row, same_length
+from dgpuhash.tables.arguments.interop import as_argument, as_device_array, default_row, same_length
 from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import write_locked

@@ -1,4 +1,4 @@
-"""Verbs of tables that run code of users on their entries."""
+"""Verbs of tables that run code of users on their entries, and tables as kernels' arguments."""
 
 from __future__ import annotations
 
@@ -10,15 +10,54 @@ import numpy as np
 
 from dgpuhash.errors import CapacityError, UnsupportedError
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.arguments.validate import default_row
-from dgpuhash.tables.keyed import Keyed
+from dgpuhash.tables.arguments.interop import default_row
+from dgpuhash.tables.base import Keyed
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked
 from dgpuhash.tables.select import spread
 from dgpuhash.tables.store import Lent
 from dgpuhash.tables.user_kernels.fused import launch_fused
-from dgpuhash.tables.user_kernels.view import DeviceView, view_of
 from dgpuhash.typing import KeysLike, Number
+
+
+class DeviceView(np.ndarray):
+    """A table as an argument of a user's kernel: a NumPy struct of no dimension.
+
+    `device_view` of a table gives it. CuPy passes such a struct to a ``RawKernel`` by value. Its
+    fields are the addresses of the table's arrays, and numbers.
+
+    Attributes
+    ----------
+    type : str
+        Type of the kernel's parameter, e.g. ``dg::device::View<dg::Slab<dg::u32,dg::u32>>``. Its
+        members are in ``device/view.cuh``.
+    include : str
+        Lines that include the headers of the type.
+
+    Examples
+    --------
+    >>> from dgpuhash.tables import HashMap
+    >>> view = view_of(HashMap("int32", "float32", device="cpu")._opened().lend(write=False))
+    >>> view.type, view.shape
+    ('dg::device::View<dg::device::Auto<dg::u32,dg::u32>>', ())
+    """
+
+    type: str
+    include: str
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.type, self.include = getattr(other, "type", ""), getattr(other, "include", "")
+
+
+def view_of(lent: Lent) -> DeviceView:
+    """Return the view of a table that its store has lent."""
+    struct = np.frombuffer(lent.storage, lent.layout.dtype).copy()
+    view = struct.reshape(()).view(DeviceView)
+    view.type = f"dg::device::View<{lent.table}>"
+    files = ("device/view.cuh", *lent.files)
+    view.include = "".join(f'#include "{file}"\n' for file in dict.fromkeys(files))
+    return view
+
 
 # Keys of a chunk; of multimaps, a chunk has all their values.
 CHUNK_ROWS = 2**20

@@ -22,7 +22,7 @@ from dgpuhash.frames import KeyEncoder
 from dgpuhash.frames.keys.seeds import LEGACY, LEGACY_OWNER_SEED
 from dgpuhash.seeds import VARIABLE
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arguments.checked_json import body_digest
+from dgpuhash.tables.arguments.checksums import body_digest
 from dgpuhash.tables.open_addressing import bulk_build, cardinality
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 

@@ -335,7 +335,7 @@ def shard_of(saved: Path) -> Path:
 
 def edit(saved: Path, change) -> None:
     """Change the manifest and correct its checksum, as an attacker would."""
-    from dgpuhash.tables.arguments.checked_json import body_digest
+    from dgpuhash.tables.arguments.checksums import body_digest
 
     path = saved / "manifest.json"
     whole = json.loads(path.read_text())

@@ -34,7 +34,7 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 from dgpuhash.tables import MultiMap
-from dgpuhash.tables.arguments.checked_json import body_digest
+from dgpuhash.tables.arguments.checksums import body_digest
 
 pytestmark = pytest.mark.cluster
 

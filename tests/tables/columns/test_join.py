@@ -13,7 +13,7 @@ from strategies import KEY_DTYPES, keys_from, random_keys
 import dgpuhash
 from dgpuhash.errors import KeyTypeError, SpecError
 from dgpuhash.tables import select
-from dgpuhash.tables.columns import csr, distinct, join
+from dgpuhash.tables.columns import distinct, join
 
 HOWS = ["inner", "left", "semi", "anti", "outer"]
 
@@ -79,7 +79,7 @@ def test_small_sides(device, left, right, how):
 @pytest.mark.parametrize("how", HOWS)
 def test_pairs_over_many_segments(device, how, few_rows, monkeypatch):
     monkeypatch.setattr(join, "_SEGMENT_PAIRS", dict.fromkeys(join._SEGMENT_PAIRS, 33))
-    monkeypatch.setattr(csr, "_FEW_ROWS", dict.fromkeys(csr._FEW_ROWS, few_rows))
+    monkeypatch.setattr(join, "_FEW_ROWS", dict.fromkeys(join._FEW_ROWS, few_rows))
     random = np.random.default_rng(5)
     left = random.integers(0, 400, 300)
     right = np.concatenate([random.integers(200, 500, 200), np.full(200, 250)])
@@ -132,7 +132,7 @@ def test_dtypes_that_do_not_meet():
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sorts", [False, True])
 def test_rows_by_key(device, stored, keys, asked, dtype, masked, sorts, monkeypatch):
-    monkeypatch.setattr(csr, "_FEW_ROWS", dict.fromkeys(csr._FEW_ROWS, 2**63 if sorts else 2**12))
+    monkeypatch.setattr(join, "_FEW_ROWS", dict.fromkeys(join._FEW_ROWS, 2**63 if sorts else 2**12))
     monkeypatch.setattr(select, "_BLOCK_COUNTS", dict.fromkeys(select._BLOCK_COUNTS, sorts * 2**14))
     monkeypatch.setattr(distinct, "_IN_ORDER_ROWS", {"cpu": 0 if sorts else 2**17, "cuda": 0})
     monkeypatch.setattr(distinct, "_FEWEST_DIRECT", 2**63 if sorts else 2**12)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from strategies import random_keys
 
+from dgpuhash.tables.bucket_list.part_lists import SortedFill
 from dgpuhash.tables.open_addressing.growth import Storage
-from dgpuhash.tables.open_addressing.sorted_fill import SortedFill
 
 SEED = 11
 

@@ -14,7 +14,7 @@ from dgpuhash.backend.compiler import compile_kernels
 from dgpuhash.errors import CapacityError, ReentranceError, UnsupportedError
 from dgpuhash.tables.user_kernels import verbs
 from dgpuhash.tables.user_kernels.fused import fused_kernel
-from dgpuhash.tables.user_kernels.view import view_of
+from dgpuhash.tables.user_kernels.verbs import view_of
 
 METHODS = ("auto", "cops", "slab", "supernode", "double")
 LIST_METHODS = ("auto", "cops", "slab", "bucket_list")
