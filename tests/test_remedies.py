@@ -720,7 +720,7 @@ ON_CLUSTER: dict[tuple[str, str], list[Case]] = {
     ("distributed/groupby/owners.py", "persist()"): [
         Case(
             random_rows,
-            run_again(lambda x: dgpuhash.groupby(x, "k").sum(), "dgpuhash-reduce"),
+            run_again(lambda x: dgpuhash.groupby(x, "k").sum(), "dgpuhash_reduce"),
         ),
     ],
     ("distributed/merge/tasks.py", "persist()"): [

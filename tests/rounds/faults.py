@@ -417,12 +417,11 @@ def refuse_arrays(refused: bool) -> None:
 
 def lose_results(seed: int, dask_scheduler: Any) -> None:
     """Forget some results of tasks of merges; the scheduler has them made again."""
-    names = ("probeexpr", "dgpuhash-put", "dgpuhash-receipt")
+    names = ("dgpuhash_probe", "dgpuhash_put", "dgpuhash_reduce", "dgpuhash-receipt")
     there = [
         key
         for key, task in dask_scheduler.tasks.items()
-        if task.state == "memory"
-        and str(key[0] if isinstance(key, tuple) else key).startswith(names)
+        if task.state == "memory" and any(name in str(key) for name in names)
     ]
     lost = random.Random(seed).sample(there, min(len(there), 2))
     dask_scheduler.transitions(dict.fromkeys(lost, "released"), stimulus_id=f"lost-{seed}")

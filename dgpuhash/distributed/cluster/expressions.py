@@ -27,6 +27,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     pickle,
     tokenize_deterministic,
 )
+from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.serialization import is_bare, note_bare, put_in_cache, schema_key
 
 
@@ -37,6 +38,11 @@ class SharedExpr(Expr):
     probe and of what that probe reads: it would be made anew for each way that leads to it, which
     are twice as many with each merge.
     """
+
+    @functools.cached_property
+    def _name(self) -> str:
+        kind = type(self).__name__.removesuffix("Expr").lower()
+        return f"{NAME}_{kind}-{self.deterministic_token}"
 
     def __dask_tokenize__(self) -> str:
         if not self._determ_token:
@@ -57,6 +63,23 @@ class SharedExpr(Expr):
         if found is None:
             found = made[self._name] = super()._substitute(old, new, _seen)
         return found
+
+
+class PartitionExpr(SharedExpr, Blockwise):
+    """Expression with a task for each partition of its frame.
+
+    Dask fuses the tasks with those that make the partitions.
+    """
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    def _divisions(self) -> tuple[Any, ...]:
+        return (None,) * (self.frame.npartitions + 1)
+
+    def _broadcast_dep(self, dep: Expr) -> bool:
+        return False
 
 
 # Tokens by the ids of what they are of.

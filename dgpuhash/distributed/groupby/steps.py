@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from dgpuhash.distributed.cluster.dask_internals import (
-    Blockwise,
     Expr,
     Projection,
     Repartition,
@@ -17,7 +16,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     TaskRef,
     determine_column_projection,
 )
-from dgpuhash.distributed.cluster.expressions import SharedExpr
+from dgpuhash.distributed.cluster.expressions import PartitionExpr, SharedExpr
 from dgpuhash.distributed.cluster.serialization import (
     CachedPickle,
     is_bare,
@@ -128,8 +127,32 @@ class AskedExpr(SharedExpr):
         return made
 
 
+class ReduceExpr(AskedExpr, PartitionExpr):
+    """Partitions reduced to states of groups.
+
+    `fold` is the class of the expression that folds the states: no other one reads them.
+    """
+
+    _parameters = [*AskedExpr._parameters, "fold"]  # noqa: RUF012
+
+    @functools.cached_property
+    def _packed(self) -> CachedPickle[GroupTask]:
+        return self._packed_task()
+
+    def _task(self, name: Any, index: int) -> Task:
+        return Task(
+            name, reduce_partition, TaskRef((self.frame._name, index)), self._packed, index
+        )  # fmt: skip
+
+
 class FoldExpr(AskedExpr):
-    """States of groups, which owners of hash ranges hold; its one key is their seal."""
+    """States of groups, which owners of hash ranges hold; its one key is their seal.
+
+    `is_reduced` tells whether the frame is a `ReduceExpr`.
+    """
+
+    _parameters = [*AskedExpr._parameters, "is_reduced"]  # noqa: RUF012
+    _defaults = {"is_reduced": False}  # noqa: RUF012
 
     @property
     def _meta(self) -> Any:
@@ -140,6 +163,12 @@ class FoldExpr(AskedExpr):
 
     def _lower(self) -> Expr | None:
         return None
+
+    def reduced(self) -> FoldExpr:
+        """Return the states of partitions that tasks of their own reduce."""
+        question = self.operands[1:4]
+        frame = ReduceExpr(self.frame, *question, type(self).__name__)
+        return type(self)(frame, *question, True)
 
     def answered(self) -> list[Any] | None:
         """Return futures of the answer of each hash range; None unless the frame is persisted."""
@@ -152,15 +181,9 @@ class FoldExpr(AskedExpr):
         )
 
     def _layer(self) -> dict[Any, Task]:
-        key, token = (self._name, 0), self.deterministic_token
-        task, graph, receipts = self._packed_task(), dict[Any, Task](), []
-        for number in range(self.frame.npartitions):
-            put = (f"dgpuhash-reduce-{token}", number)
-            frame = TaskRef((self.frame._name, number))
-            graph[put] = Task(put, reduce_partition, frame, task, number, key)
-            receipts.append(TaskRef(put))
-        graph[key] = self._last(key, task, key, *receipts)
-        return graph
+        key, count = (self._name, 0), self.frame.npartitions
+        receipts = [TaskRef((self.frame._name, number)) for number in range(count)]
+        return {key: self._last(key, self._packed_task(), key, *receipts)}
 
     def _last(self, key: Any, *args: Any) -> Task:
         """Return the task that all partitions have gone to."""
@@ -204,7 +227,13 @@ class GroupsExpr(RangesExpr):
         return whole and self.ranges == states.frame.npartitions == 1 and states.asked.meta is None
 
     def _lower(self) -> Expr | None:
-        return SingleGroupsExpr(*self.states.operands) if self.is_single else super()._lower()
+        states = self.states
+        if states.is_reduced:
+            return None
+        return SingleGroupsExpr(*states.operands[:4]) if self.is_single else super()._lower()
+
+    def _by_tasks(self) -> Expr:
+        return type(self)(self.states.reduced(), *self.operands[1:])
 
     def _filtered_task(self, name: Any, index: int) -> Task:
         states = self.states
@@ -246,30 +275,22 @@ class WholeGroupsExpr(FoldExpr):
         return self.told
 
     def _lower(self) -> Expr | None:
-        answers = GroupsExpr(FoldExpr(*self.operands))._lower()
+        if self.is_reduced:
+            return None
+        answers = GroupsExpr(FoldExpr(*self.operands))._in_one_phase()
         fewer = FewerExpr if has_objects(self._meta) else RepartitionToFewer
-        return None if answers is None else fewer(answers, 1)
+        return self.reduced() if answers is None else fewer(answers, 1)
 
     def _last(self, key: Any, *args: Any) -> Task:
         return Task(key, whole_groups, self.packed_shown, *args)
 
 
-class SingleGroupsExpr(AskedExpr, Blockwise):
+class SingleGroupsExpr(AskedExpr, PartitionExpr):
     """Aggregates of the groups of one partition: Dask fuses the task with what reads the rows."""
 
     @property
     def _meta(self) -> Any:
         return self.told
-
-    def _divisions(self) -> tuple[None, None]:
-        return (None, None)
-
-    @functools.cached_property
-    def _name(self) -> str:
-        return f"dgpuhash-groups-{self.deterministic_token}"
-
-    def _broadcast_dep(self, dep: Expr) -> bool:
-        return False
 
     def _task(self, name: Any, index: int) -> Task:
         frame = TaskRef((self.frame._name, index))

@@ -142,8 +142,11 @@ class Standing:
         return RESULT_NBYTES + sizeof(self.result)
 
 
-def open_groups(task: CachedPickle[GroupTask], key: Any) -> Opened:
-    """Return the run of the key; the first one chooses owners of hash ranges, and begins states."""
+def open_groups(task: CachedPickle[GroupTask], key: Any = None) -> tuple[Any, Opened]:
+    """Return a seal's key and its run; the first one chooses owners, and begins their states.
+
+    Without `key`, the current task reduces a partition for the seal.
+    """
     return open_run(_open_states, task, key)
 
 
@@ -228,7 +231,7 @@ class FoldExchange(Exchange):
 
 
 def reduce_partition(
-    frame: Any, packed: CachedPickle[GroupTask], number: int, key: Any
+    frame: Any, packed: CachedPickle[GroupTask], number: int
 ) -> FoldReceipt | HeldStates:
     """Reduce a partition, and have its states folded by their owners; return the receipt.
 
@@ -242,7 +245,7 @@ def reduce_partition(
         made, codes = task.reduced(frame, number)
         if task.are_few(made.states):
             return made
-        opened = open_groups(packed, key)
+        key, opened = open_groups(packed)
         with lost_runs_again(key, opened.uid):
             # States on a host are few for their rows, and the same whenever these are.
             told = frame if hasattr(made.states, "hash_values") else made.states
@@ -292,7 +295,7 @@ def seal_groups(
         held = [each for each in reduced if isinstance(each, HeldStates)]
         if held and len(held) == len(reduced):
             return Standing("", key, (), result_of_held(task, held))
-        opened, client = open_groups(packed, key), task_client()
+        client, (_, opened) = task_client(), open_groups(packed, key)
         with lost_runs_again(key, opened.uid):
             if any(isinstance(r, FoldReceipt) and r.uid != opened.uid for r in reduced):
                 # That run was freed when nobody wanted it.

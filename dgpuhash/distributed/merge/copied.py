@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any
 
 from dgpuhash.distributed.cluster.dask_internals import (
-    Blockwise,
     Expr,
     Task,
     TaskRef,
     tokenize_deterministic,
 )
-from dgpuhash.distributed.cluster.expressions import SharedExpr
+from dgpuhash.distributed.cluster.expressions import PartitionExpr
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
@@ -40,16 +39,12 @@ def can_be_copied(plan: PartitionPlan, stored: Expr) -> bool:
     return stored.npartitions == 1 and not other
 
 
-class MergeTaskExpr(SharedExpr, Blockwise):
+class MergeTaskExpr(PartitionExpr):
     """Merge whose tasks need no others but those of its sides: Dask fuses them with these."""
 
     @property
     def _meta(self) -> Any:
         return self.plan.meta
-
-    @functools.cached_property
-    def _name(self) -> str:
-        return f"dgpuhash-merge-{self.deterministic_token}"
 
     @functools.cached_property
     def _pickled(self) -> CachedPickle[PartitionPlan]:
@@ -98,9 +93,6 @@ class HoldExpr(MergeTaskExpr):
     @property
     def _meta(self) -> Any:
         return self.plan.stored_meta
-
-    def _divisions(self) -> tuple[None, ...]:
-        return (None,) * (self.frame.npartitions + 1)
 
     def _task(self, name: Any, index: int) -> Task:
         return Task(name, hold_rows, TaskRef((self.frame._name, index)), self._pickled, index)
@@ -155,9 +147,6 @@ class SingleExpr(MergeTaskExpr):
     def _divisions(self) -> tuple[Any, ...]:
         asking = self.left if self.plan.probing == "left" else self.right
         return tuple(asking.divisions) if self.plan.keeps_labels else (None, None)
-
-    def _broadcast_dep(self, dep: Expr) -> bool:
-        return False
 
     def _task(self, name: Any, index: int) -> Task:
         sides = (TaskRef((side._name, index)) for side in (self.left, self.right))

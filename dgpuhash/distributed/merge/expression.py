@@ -151,7 +151,7 @@ class MergeExpr(SidesExpr, TailedExpr):
             held = WholeExpr(HoldExpr(stored, StoredRows(plan)))
             return self._typed(ReplicatedExpr(asking, held, plan))
         how = self.ranges, self.seeds, other_told, most_held_nbytes(plan, other_told)
-        build = BuildExpr(stored, StoredRows(plan), *how)
+        build = BuildExpr(stored, StoredRows(plan), *how).put()
         checks = []
         if told:
             other = "right" if self.probing == "left" else "left"
@@ -186,7 +186,7 @@ def _checked(
         "semi", given.on, given.left_on, given.right_on, given.left_index, given.right_index
     )
     stored = StoredRows(PartitionPlan.of(plan.left, plan.right, keys, other))
-    return BuildExpr(side, stored, ranges, seeds, text)
+    return BuildExpr(side, stored, ranges, seeds, text).put()
 
 
 class StandingMergeExpr(TailedExpr):

@@ -37,8 +37,6 @@ NOTICE_SECONDS = 20.0
 LOOK_SECONDS = 0.05
 # Seconds after which a run is freed once more.
 FREE_AGAIN_SECONDS = 5.0
-# How the tasks are named whose results are of a run.
-OPENED = ("dgpuhash-put", "dgpuhash-reduce")
 # States in which a task is over or has not begun.
 AT_REST = {"released", "forgotten", "erred"}
 
@@ -312,6 +310,22 @@ def current_run(client: Client, key: Any) -> Any:
     return call_scheduler(client, _current, key)
 
 
+def run_of_part(client: Client, part: Any) -> tuple[Any, Any]:
+    """Return the key of the seal that needs a task, and the answer of its run, None without one.
+
+    Dask names a task that it has fused with others, and the seal by it, when its graph is made.
+
+    Raises
+    ------
+    Reschedule
+        When nobody wants the run any more.
+    """
+    found: tuple[Any, Any] | None = call_scheduler(client, _current_of_part, part)
+    if found is None:
+        raise Reschedule
+    return found
+
+
 def _announce(key: Any, run: Run, worker: str, dask_scheduler: Any) -> tuple[bool, Any]:
     plugin = _plugin(dask_scheduler)
     found = plugin.runs.get(key)
@@ -339,6 +353,14 @@ def _begin(key: Any, run: Run, announced: bool, dask_scheduler: Any) -> tuple[st
 def _current(key: Any, dask_scheduler: Any) -> Any:
     run = _plugin(dask_scheduler).runs.get(key)
     return None if run is None else run.answer
+
+
+def _current_of_part(part: Any, dask_scheduler: Any) -> tuple[Any, Any] | None:
+    task = dask_scheduler.tasks.get(part)
+    # None but one seal needs it.
+    for seal in () if task is None else task.dependents:
+        return seal.key, _current(seal.key, dask_scheduler)
+    return None
 
 
 def begin_anew(client: Client, key: Any) -> None:
@@ -381,8 +403,7 @@ async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
     if task.state == "memory":
         # It will not be made again.
         return False
-    opened = [each for each in task.dependencies if task_name(each.key).startswith(OPENED)]
-    if key not in runs and any(each.state == "memory" for each in opened):
+    if key not in runs and any(each.state == "memory" for each in task.dependencies):
         # The run was freed when nobody wanted it, and is wanted again.
         _plugin(dask_scheduler).begin_again(key, f"dgpuhash-{uid}-over")
     return True
@@ -406,17 +427,20 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
 
 def open_run(
     begin: Callable[[Client, Task, Any], Answer], task: CachedPickle[Task], key: Any
-) -> Answer:
-    """Return the answer of the key's run, which `begin` opens where there is none.
+) -> tuple[Any, Answer]:
+    """Return the key of a seal and the answer of its run, which `begin` opens where there is none.
 
-    It is called again where a worker leaves meanwhile.
+    It is called again where a worker leaves meanwhile. Without `key`, the seal is that of the
+    current task.
     """
     with raise_without_traceback():
-        client = task_client()
+        client, own = task_client(), current_worker().get_current_task()
 
-        def attempt() -> Answer:
-            found: Answer | None = current_run(client, key)
-            return begin(client, task.opened(), key) if found is None else found
+        def attempt() -> tuple[Any, Answer]:
+            seal, found = (
+                run_of_part(client, own) if key is None else (key, current_run(client, key))
+            )
+            return seal, begin(client, task.opened(), seal) if found is None else found
 
         for _ in range(OPENINGS - 1):
             with suppress(IndexLost):

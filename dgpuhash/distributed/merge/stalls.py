@@ -142,4 +142,4 @@ class StallWatch:
 def _is_ours(key: Any) -> bool:
     """Return whether a task's key is one of this library's."""
     name = key[0] if isinstance(key, tuple) else key
-    return isinstance(name, str) and name.startswith(NAME)
+    return isinstance(name, str) and NAME in name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     determine_column_projection,
     tokenize_deterministic,
 )
-from dgpuhash.distributed.cluster.expressions import SharedExpr
+from dgpuhash.distributed.cluster.expressions import PartitionExpr, SharedExpr
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.merge.runs import RECEIPT
 from dgpuhash.distributed.merge.tails import stored_rows, tail
@@ -48,8 +49,8 @@ class StoredRows:
         return ("dgpuhash-stored", self.plan.probing, *self.plan.stored_description)
 
 
-class BuildExpr(SharedExpr):
-    """Shards with the rows of a frame while probes ask them; its one key is their seal.
+class StoringExpr(SharedExpr):
+    """Expression of the stored side of a merge.
 
     `seeds` are those of the process that made the expression, and in its token: partitions that are
     computed one after the other are of the same hash ranges. Rows of at most
@@ -61,6 +62,29 @@ class BuildExpr(SharedExpr):
     ]  # fmt: skip
     _defaults = {"held_nbytes": 0}  # noqa: RUF012
 
+    @functools.cached_property
+    def _packed(self) -> CachedPickle[BuildTask]:
+        """What the tasks have in common, as they get it."""
+        how = self.ranges, self.seeds, self.unique, self.frame.npartitions, self.held_nbytes
+        return CachedPickle.of(BuildTask(self.stored.plan, *how))
+
+
+class PutExpr(StoringExpr, PartitionExpr):
+    """Partitions of the stored side, sent to the owners of their rows."""
+
+    def _task(self, name: Any, index: int) -> Task:
+        return Task(name, put_rows, TaskRef((self.frame._name, index)), self._packed, index)
+
+
+class BuildExpr(StoringExpr):
+    """Shards with the rows of a frame while probes ask them; its one key is their seal.
+
+    `is_put` tells whether the frame is a `PutExpr`.
+    """
+
+    _parameters = [*StoringExpr._parameters, "is_put"]  # noqa: RUF012
+    _defaults = {**StoringExpr._defaults, "is_put": False}  # noqa: RUF012
+
     @property
     def _meta(self) -> Any:
         return self.stored.plan.stored_meta
@@ -71,17 +95,15 @@ class BuildExpr(SharedExpr):
     def _lower(self) -> None:
         return None
 
+    def put(self) -> BuildExpr:
+        """Return the shards of rows that tasks put there, one for each partition."""
+        how = self.operands[1:6]
+        return BuildExpr(PutExpr(self.frame, *how), *how, True)
+
     def _layer(self) -> dict[Any, Task]:
         key, count = (self._name, 0), self.frame.npartitions
-        how = self.ranges, self.seeds, self.unique
-        task = CachedPickle.of(BuildTask(self.stored.plan, *how, count, self.held_nbytes))
-        graph = dict[Any, Task]()
-        puts = [(f"dgpuhash-put-{self.deterministic_token}", number) for number in range(count)]
-        for number, put in enumerate(puts):
-            frame = TaskRef((self.frame._name, number))
-            graph[put] = Task(put, put_rows, frame, task, number, key)
-        graph[key] = Task(key, seal, task, key, *map(TaskRef, puts))
-        return graph
+        puts = (TaskRef((self.frame._name, number)) for number in range(count))
+        return {key: Task(key, seal, self._packed, key, *puts)}
 
 
 class GatedExpr(Blockwise):
@@ -193,7 +215,8 @@ class RowsExpr(RangesExpr):
     def answered(self) -> list[Any] | None:
         """Return futures of the distinct rows of each hash range; None where it takes tasks."""
         build, plan = self.build, self.plan
-        if not isinstance(build, BuildExpr) or frames_of(self.meta).device != "cpu":
+        is_build = isinstance(build, BuildExpr) and not build.is_put
+        if not is_build or frames_of(self.meta).device != "cpu":
             return None
         assert isinstance(plan, DistinctPlan)
         encoder = replace(plan.encoder(), seeds=build.seeds)
@@ -201,6 +224,12 @@ class RowsExpr(RangesExpr):
             self._name, build.frame,
             lambda steps: GroupShares(DistinctRows(plan, encoder), self.ranges, steps),
         )  # fmt: skip
+
+    def _by_tasks(self) -> Expr | None:
+        build = self.build
+        if not isinstance(build, BuildExpr) or build.is_put:
+            return None
+        return type(self)(build.put(), *self.operands[1:])
 
     def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
         """Read only those results of groups that are wanted."""

@@ -134,8 +134,11 @@ class Built:
         return RESULT_NBYTES + sizeof(self.rows)
 
 
-def open_build(task: CachedPickle[BuildTask], key: Any) -> Opened:
-    """Return the run of the key; the first one chooses owners of rows, and opens their shards."""
+def open_build(task: CachedPickle[BuildTask], key: Any = None) -> tuple[Any, Opened]:
+    """Return a seal's key and its run; the first one chooses owners, and opens their shards.
+
+    Without `key`, the current task puts a partition for the seal.
+    """
     return open_run(_open_shards, task, key)
 
 
@@ -174,7 +177,7 @@ def free_shard(uid: str, dask_worker: Any) -> None:
         host.shards.drop(uid)
 
 
-def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int, key: Any) -> Put:
+def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int) -> Put:
     """Send the rows of a partition to their owners; return the receipt, or rows that are few."""
     with raise_without_traceback():
         build, memory = task.opened(), plugin_of(current_worker()).shards.memory
@@ -183,7 +186,7 @@ def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int, key: Any) -
         rows = build.plan.stored(frame)
         if are_few(rows, build.held_nbytes // build.partitions):
             return HeldRows(rows, number)
-        opened = open_build(task, key)
+        key, opened = open_build(task)
         with lost_runs_again(key, opened.uid):
             return SentRows(opened.uid, shuffle_partition(rows, opened.change, number, number))
 
@@ -197,7 +200,7 @@ def seal(task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
             made = Built(uuid.uuid4().hex, key)
             begin_run(client, key, Run(made.uid, (), b"", made, stays=True))
             return replace(made, rows=rows)
-        opened = open_build(task, key)
+        _, opened = open_build(task, key)
         with lost_runs_again(key, opened.uid):
             if any(isinstance(each, SentRows) and each.uid != opened.uid for each in puts):
                 # That run was freed when nobody wanted it.

@@ -43,6 +43,14 @@ class RangesExpr(ResultExpr):
         return (None,) * (self.ranges + 1)
 
     def _lower(self) -> Expr | None:
+        answers = self._in_one_phase()
+        return self._by_tasks() if answers is None else answers
+
+    def _by_tasks(self) -> Expr | None:
+        """Return the expression whose tasks make the answers, None where it is this one."""
+        return None
+
+    def _in_one_phase(self) -> Expr | None:
         """Return the answers where one phase on all workers can make them: persisted frames."""
         layer = self.answered() if self.operand("_partitions") is None else None
         if layer is None:
@@ -91,7 +99,7 @@ def _persisted(frame: Expr) -> tuple[Expr, list[Step]] | None:
     if isinstance(frame, FromGraph | FromDelayed):
         return frame, []
     if isinstance(frame, RangesExpr):
-        made = frame._lower()
+        made = frame._in_one_phase()
         return (made, []) if isinstance(made, FromGraph) else None
     step: Step
     if isinstance(frame, Projection):

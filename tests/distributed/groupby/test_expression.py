@@ -56,6 +56,18 @@ def test_columns_that_nobody_wants_are_not_read(threads, file):
     pd.testing.assert_frame_equal(found, rows.groupby("k")[["b"]].sum(), check_index_type=False)
 
 
+def test_a_partition_is_read_and_reduced_by_one_task(threads, file):
+    rows = file.compute()
+    result = dgpuhash.groupby(file[file["a"] > 3], "k", npartitions=2).sum()
+    # Four partitions, their seal, and two hash ranges.
+    assert len(result.optimize().__dask_graph__()) == 4 + 1 + 2
+    wanted = rows[rows["a"] > 3].groupby("k").sum()
+    pd.testing.assert_frame_equal(result.compute().sort_index(), wanted, check_index_type=False)
+    # They are read once where others need them, too.
+    both = dd.concat([result["a"], file["a"]]).optimize().__dask_graph__()
+    assert not [key for key in both if "read_parquet" in str(key) and "reduce" in str(key)]
+
+
 def test_partitions_share_their_states(threads, file):
     result = dgpuhash.groupby(file, "k").sum()
     names = {

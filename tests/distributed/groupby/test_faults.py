@@ -78,7 +78,7 @@ def test_states_that_were_freed_are_made_anew(cluster, rows, tmp_path):
     # The last partition is reduced when states of others are gone.
     gate = Gate(tmp_path)
     result = dgpuhash.groupby(read_halfway(rows, 8, gate, 7), "k").sum()
-    with gate.opened_after(partial(free_run_after, cluster, "dgpuhash-reduce")):
+    with gate.opened_after(partial(free_run_after, cluster, "dgpuhash_reduce")):
         found = result.compute()
     pd.testing.assert_frame_equal(found.sort_index(), rows.groupby("k").sum())
 

@@ -92,7 +92,7 @@ def test_one_partition_takes_few_tasks(threads, files):
     left, right = files
     merged = dgpuhash.merge(left, right, on="k")
     graph = merged[["a"]].partitions[0].optimize().__dask_graph__()
-    probes = [key for key in graph if str(key[0]).startswith("probeexpr")]
+    probes = [key for key in graph if str(key[0]).startswith("dgpuhash_probe")]
     assert len(probes) == 1
     assert len(graph) <= 12
     whole = dgpuhash.merge(left, right, "outer", on="k")
@@ -115,6 +115,21 @@ def test_chosen_partitions_are_those_of_the_whole(threads, files, how):
     pd.testing.assert_frame_equal(
         pd.concat(each).sort_values(columns, ignore_index=True),
         wanted.sort_values(columns, ignore_index=True),
+        check_dtype=False,
+    )
+
+
+def test_a_partition_is_read_and_put_by_one_task(threads, files):
+    left, right = files
+    merged = dgpuhash.merge(left, right[right["c"] > 2], "outer", on="k", npartitions=2)
+    graph = merged.optimize().__dask_graph__()
+    assert len([key for key in graph if "dgpuhash_put" in str(key)]) == right.npartitions
+    # Four partitions are read, probed and confirmed; two are put; a seal, and two tails.
+    assert len(graph) == 3 * 4 + 2 + 1 + 2
+    wanted = left.compute().merge(right.compute().query("c > 2"), "outer", on="k")
+    pd.testing.assert_frame_equal(
+        merged.compute().sort_values(["k", "a"], ignore_index=True),
+        wanted.sort_values(["k", "a"], ignore_index=True),
         check_dtype=False,
     )
 

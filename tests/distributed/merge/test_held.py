@@ -147,7 +147,7 @@ def test_shards_that_were_freed_are_made_anew(threads, sent, tmp_path):
     merged = dgpuhash.merge(lazy(left, 2), read_halfway(right, 3, gate, 2), on="k")
     with (
         dask.config.set({"dgpuhash.placement.replicate": "1 B"}),
-        gate.opened_after(partial(free_run_after, threads, "dgpuhash-put")),
+        gate.opened_after(partial(free_run_after, threads, "dgpuhash_put")),
     ):
         assert_same_rows(merged.compute(), left.merge(right, on="k"))
     assert len(sent) > 3
