@@ -87,6 +87,7 @@ and beside a key. In brackets stand the speed beside the best other library's, o
 dgpuhash is faster, and the share of what the same keys and columns take without frames:
 `join_indices` of the keys, or of their hashes, and a gather of each column of the result.
 """
+SANITIZERS = ("memcheck", "racecheck")
 # What the page shows of one GPU, and what a rate or a time is of.
 SHOWN = {
     "tables": "Sets and maps of random keys",
@@ -156,8 +157,7 @@ def section(receipts: dict[str, Receipt]) -> str:
         lines += beside_peers(receipt)
     for receipt in of_all("simulation", receipts):
         lines += of_cpus(receipt, "model", "Simulated from the figures of ")
-    if proved := proofs(receipts):
-        lines += ["## Proof", "", "Proved by `make gpu`: " + "; ".join(proved) + "."]
+    lines += proofs(receipts)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -275,26 +275,25 @@ def span(rows: list[dict[str, Any]], figure: str) -> str:
 
 
 def proofs(receipts: dict[str, Receipt]) -> list[str]:
-    """What ran where, for each receipt."""
-    found = []
+    """The table of the test runs that `make gpu` recorded, one line a receipt."""
+    lines = []
     for receipt in of_all("gpu", receipts) + of_all("multigpu", receipts):
+        tests = receipt["tests"]
         # Under compute-sanitizer the same tests run again.
-        counted = [
-            receipt["tests"][each] for each in ("tests", "multigpu") if each in receipt["tests"]
-        ]
-        passed = sum(counts["passed"] for counts in counted)
-        failed = sum(counts["failed"] for counts in counted)
-        outcomes = [f"{passed} tests passed"] if counted else []
-        outcomes += [f"{failed} failed"] if failed else []
-        outcomes += [
-            f"{receipt['tests'][tool]['passed']} {'again' if counted else 'passed'} under {tool}"
-            for tool in ("memcheck", "racecheck")
-            if tool in receipt["tests"]
-        ]
-        outcome = ", ".join(outcomes)
-        where = f"{receipt['machine']['gpu']} at commit {receipt['commit'][:7]}"
-        found.append(f"{outcome} on {where}{remark(receipt)}")
-    return found
+        counted = [tests[each] for each in ("tests", "multigpu") if each in tests]
+        passed, failed = (
+            f"{sum(counts[outcome] for counts in counted):,}" if counted else ""
+            for outcome in ("passed", "failed")
+        )
+        sanitized = [f"{tests[tool]['passed']:,}" if tool in tests else "" for tool in SANITIZERS]
+        run = (receipt["machine"]["gpu"], receipt["date"][:10], receipt["commit"][:7])
+        cells = (*run, passed, failed, *sanitized, receipt.get("remark", ""))
+        lines.append(f"| {' | '.join(cells)} |")
+    if not lines:
+        return []
+    head = f"| machine | date | commit | passed | failed | {' | '.join(SANITIZERS)} | remark |"
+    what = "Tests that `make gpu` ran on GPUs, and those that ran again under compute-sanitizer:"
+    return ["## Proof", "", what, "", head, "|---|---|---|---:|---:|---:|---:|---|", *lines]
 
 
 def remark(receipt: dict[str, Any]) -> str:

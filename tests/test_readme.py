@@ -100,11 +100,11 @@ def test_the_page_has_a_table_of_each_benchmark(scripts):
     assert "gather" not in text.partition("|")[2]
     where = "One of 4 x G, driver 1.2, cupy-cuda13x 14.1, 2030-01-02 03:04 UTC, commit 0123456."
     assert where in text
-    where = "1 x G at commit 0123456; 3 tests passed, 1 failed on 4 x G at commit 0123456; 3 tests"
-    assert f"5 tests passed on {where} passed on" in text
+    assert "| 4 x G | 2030-01-02 | 0123456 | 3 | 1 |  |  |  |" in text
+    assert "| 1 x G | 2030-01-02 | 0123456 | 5 | 0 |  |  |  |" in text
     remarked = receipt("1 x G", 5, 1) | {"remark": "a wrong test"}
     text = scripts["benchmarks"].section({"figures": remarked, "gpu": remarked})
-    assert "5 tests passed, 1 failed on 1 x G at commit 0123456 (a wrong test)." in text
+    assert "| 1 x G | 2030-01-02 | 0123456 | 5 | 1 |  |  | a wrong test |" in text
 
 
 def test_rounds_of_changes_are_drawn(scripts, tmp_path):
