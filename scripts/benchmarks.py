@@ -356,6 +356,7 @@ def page_of_papers(receipts: dict[str, dict[str, Any]]) -> str:
     receipt = receipts["papers"]
     lines += [f"On {receipt['machine']['gpu']}, commit {receipt['commit'][:7]}:", ""]
     lines += [f"- {sentence}" for _, sentence in sentences(rows)]
+    lines += ["", "## Plots", "", *plots_of("papers")[:-1]]
     return "\n".join([*lines, "", "## Tables", "", *_measured_of_papers(rows)]).rstrip() + "\n"
 
 

@@ -9,9 +9,13 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dgpuhash.bench.papers.drawn.table import DRAWN as FIGURES_OF_PAPERS
+from dgpuhash.bench.papers.drawn.table import as_asked
+from dgpuhash.bench.report.of_papers import AXES
 from dgpuhash.bench.report.plots import BARE, IDEAL, colour_of
 
 if TYPE_CHECKING:
@@ -490,6 +494,41 @@ def accuracy(figure: Figure, receipts: Receipts) -> None:
 
 
 _OF_RANKS = {"species": "o", "genus": "s", "family": "^"}
+# The panels of each plot of papers: how the names of its figures begin, in how many rows.
+PAPERS = {
+    "thesis-probing": ("thesis-3.", "Alcantara 2011, chapter 3: probing", 3),
+    "thesis-chaining": ("thesis-4.", "Alcantara 2011, chapter 4: chaining", 3),
+    "thesis-two-level": ("thesis-5.", "Alcantara 2011, chapter 5: two-level cuckoo hashing", 3),
+    "thesis-cuckoo": ("thesis-6.", "Alcantara 2011, chapter 6: cuckoo hashing", 3),
+    "slabhash": ("slabhash-", "SlabHash 2018", 3),
+    "dachash": ("dachash-", "DACHash 2021", 3),
+    "warpcore": ("warpcore-", "WarpCore 2020", 2),
+}
+
+
+def papers(begin: str, down: int, figure: Figure, receipts: Receipts) -> None:
+    """A panel for each figure of a paper and verb, with a line for each table."""
+    rows = [row for row in receipts["papers"]["figures"] if row["figure"].startswith(begin)]
+    panels: dict[tuple[str, str], list[Row]] = {}
+    for row in as_asked([row for row in rows if row["figure"] in FIGURES_OF_PAPERS]):
+        if "line" in row and FIGURES_OF_PAPERS[row["figure"]].axis in row:
+            panels.setdefault((row["figure"], row["verb"]), []).append(row)
+    across = -(-len(panels) // down)
+    for place, ((name, verb), own) in enumerate(panels.items(), 1):
+        axes, drawn = figure.add_subplot(across, down, place), FIGURES_OF_PAPERS[name]
+        height = "rate" if "rate" in own[0] else "amount"
+        for number, label in enumerate(dict.fromkeys(row["line"] for row in own)):
+            theirs = [row for row in own if row["line"] == label]
+            line(axes, theirs, drawn.axis, height, label, color=colour_of("", number),
+                 linewidth=1, markersize=2.5)  # fmt: skip
+        axes.set_title(f"{drawn.number}: {verb}", fontsize=8)
+        axes.set_xlabel(AXES[drawn.axis], fontsize=7)
+        axes.set_ylabel(own[0]["unit"], fontsize=7)
+        axes.set_ylim(bottom=0)
+        if max(row[drawn.axis] for row in own) > 100:
+            axes.set_xscale("log", base=2)
+        axes.tick_params(labelsize=6)
+        axes.legend(fontsize=5, ncols=2)
 
 
 def case_of(row: Row) -> str:
@@ -524,4 +563,7 @@ DRAWN = (
             ("refresh",), (7.2, 3.2), changes, page="changes"),
     Drawing("accuracy", "Precision and recall of calls at species, genus and family",
             ("accuracy",), (8.2, 3.4), accuracy, page="kmer-tools"),
+    *(Drawing(name, title, ("papers",), (9.0, 10.0 if down == 3 else 6.0),
+              partial(papers, begin, down), page="papers")
+      for name, (begin, title, down) in PAPERS.items()),
 )  # fmt: skip
