@@ -51,6 +51,14 @@ def test_a_record_names_what_exists(monkeypatch, path):
     assert numbers <= set(range(1, len(RECORDS) + 1))
 
 
+def test_titles_state_the_decision():
+    asking = ("How", "What", "Which", "When", "Where", "Who", "Why", "Do ", "Does", "Can")
+    for path in RECORDS:
+        title = path.read_text().partition("\n")[0].partition(". ")[2]
+        assert not title.startswith(asking), path.name
+        assert not title.endswith("?"), path.name
+
+
 def test_the_index_links_each_record_once():
     linked = re.findall(r"\]\(([\w-]+\.md)\)", (DECISIONS / "index.md").read_text())
     assert linked == [path.name for path in RECORDS]

@@ -80,6 +80,27 @@ def test_a_release_has_one_version(tag, said):
     assert said in done.stderr
 
 
+def test_a_release_is_told_in_few_bullets():
+    _, *releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
+    assert releases
+    assert all(len(re.findall(r"^- ", each, flags=re.M)) <= 60 for each in releases)
+
+
+@pytest.mark.parametrize(
+    "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_github_would_take_the_form(form):
+    kind = "issue-config" if form.stem == "config" else "issue-forms"
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "check_jsonschema", "--builtin-schema",
+            f"vendor.github-{kind}", form,
+        ],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_conda_recipe_needs_what_the_package_needs():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
