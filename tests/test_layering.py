@@ -28,7 +28,7 @@ MOST_CODE = {
     "distributed": 20_725,
     "frames": 15_722,
     "tables": 11_792,
-    "kmer": 10_991,
+    "kmer": 10_996,
     "bench": 9_400,
     "cli": 4_199,
     "backend": 1_670,

@@ -8,6 +8,8 @@ from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.counts.kmer_counts import KmerCounts
 from dgpuhash.kmer.databases.estimate import Estimate
 from dgpuhash.kmer.databases.provenance import SourceFile, Step
+from dgpuhash.kmer.distributions import ReadDistribution
+from dgpuhash.kmer.formats.redistribution import SharedReads, share_reads
 from dgpuhash.kmer.loading import load_index
 from dgpuhash.kmer.minimizers.index import MinimizerIndex
 from dgpuhash.kmer.placement import Placement, Reference, place_references
@@ -25,10 +27,12 @@ __all__ = [
     "KmerCounts",
     "MinimizerIndex",
     "Placement",
+    "ReadDistribution",
     "Reference",
     "Sample",
     "SequenceBatch",
     "ServedIndex",
+    "SharedReads",
     "SketchIndex",
     "SourceFile",
     "Step",
@@ -38,6 +42,7 @@ __all__ = [
     "read_pairs",
     "read_samples",
     "read_sequences",
+    "share_reads",
 ]
 
 

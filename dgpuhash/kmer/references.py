@@ -145,8 +145,7 @@ class References:
     order : {"path", "given"}
         As for `numbered_files`.
     mask : {"none", "lowercase", "dust"}
-        What is masked: nothing, small letters, or letters of low complexity: see
-        `dgpuhash.kmer.masking.mask_letters`.
+        What is masked: nothing, small letters, or letters of low complexity by symmetric DUST.
     known : Targets, optional
         Those of the index already; numbers go on behind them.
     progress : callable, optional

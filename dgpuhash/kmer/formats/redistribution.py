@@ -31,6 +31,12 @@ class SharedReads(NamedTuple):
         That are called as the taxon, or one below it.
     added : array of float64
         Of taxa above, that are estimated to be the taxon's.
+
+    Examples
+    --------
+    >>> found = SharedReads(np.array([562]), np.array([30]), np.array([4.5]))
+    >>> found.reads + found.added
+    array([34.5])
     """
 
     taxids: np.ndarray
@@ -73,6 +79,23 @@ def share_reads(
         When there is no such rank.
     TaxonomyError
         When a taxid is unknown.
+
+    Examples
+    --------
+    Of reads of the first species' references half are called as the genus, of the second's none.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "gtdb.tsv")
+    >>> above = "d__D;p__P;c__C;o__O;f__F;g__G"
+    >>> lines = [f"GCA_{name}.1\\t{above};s__G {name}\\n" for name in ("one", "two")]
+    >>> _ = file.write_text("".join(lines))
+    >>> taxonomy = Taxonomy.from_gtdb(file)
+    >>> genus, one, two = map(taxonomy.taxid, ("G", "G one", "G two"))
+    >>> counts = np.array([[one, genus, 5], [one, one, 5], [two, two, 10]])
+    >>> distribution = ReadDistribution(150, *counts.T)
+    >>> found = share_reads(taxonomy, [genus, one, two], [20, 30, 40], distribution)
+    >>> sorted(zip(taxonomy.names(found.taxids), found.added.tolist()))
+    [('G one', 20.0), ('G two', 0.0)]
     """
     level = _taxa_of_rank(taxonomy, rank)
     own = by_number(taxonomy, taxids, counts)
