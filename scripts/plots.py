@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dgpuhash.bench.papers.drawn.table import DRAWN as FIGURES_OF_PAPERS
 from dgpuhash.bench.papers.drawn.table import as_asked
 from dgpuhash.bench.report.of_papers import AXES
-from dgpuhash.bench.report.plots import BARE, IDEAL, colour_of
+from dgpuhash.bench.report.plots import BARE, IDEAL, colour_of, one_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,6 +48,8 @@ STYLE = {
 }
 IN_README = ("merge", "tables")
 BILLION = "billion rows a second"
+# Where legends are.
+ABOVE = "outside upper left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +166,6 @@ def bare(axes: Axes, rows: Iterable[Row], x: str) -> None:
     )  # fmt: skip
 
 
-def one_legend(figure: Figure, axes: Iterable[Axes], columns: int = 6) -> None:
-    """One legend above all panels, each name once."""
-    handles: dict[str, Any] = {}
-    for each in axes:
-        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles, loc="outside upper left", ncols=columns)
-
-
 # --- The figures. ---
 
 # What stands to the left of each bar.
@@ -247,7 +240,7 @@ def tables(figure: Figure, receipts: Receipts) -> None:
         axes.set_ylim(0, 40)
         axes.set_xticks([0.5, 0.6, 0.7, 0.8, 0.9])
     beside[0].set_ylabel(f"{BILLION}\n(2²⁸ pairs of 4 + 4 bytes)")
-    one_legend(figure, beside)
+    one_legend(figure, beside, loc=ABOVE)
 
 
 def scaling(figure: Figure, receipts: Receipts) -> None:
@@ -283,7 +276,7 @@ def scaling(figure: Figure, receipts: Receipts) -> None:
         axes.set_yticks(rates, [f"{each:g}" for each in rates])
         axes.set_xlabel("GPUs")
     beside[0].set_ylabel(BILLION)
-    one_legend(figure, beside)
+    one_legend(figure, beside, loc=ABOVE)
 
 
 def ideal(axes: Axes, row: Row, most: int) -> None:
@@ -309,7 +302,7 @@ def exchange(figure: Figure, receipts: Receipts) -> None:
         axes.set_title(device(receipts[receipt]))
         axes.set_ylim(bottom=0)
     beside[0].set_ylabel("GB/s that leave each GPU")
-    one_legend(figure, beside)
+    one_legend(figure, beside, loc=ABOVE)
 
 
 def columns(figure: Figure, receipts: Receipts) -> None:
@@ -332,7 +325,7 @@ def columns(figure: Figure, receipts: Receipts) -> None:
         axes.set_title(f"{verb} join" if bench == "join" else verb)
     for left in grid[:, 0]:
         left.set_ylabel("ms for 2²⁷ rows")
-    one_legend(figure, grid.flat)
+    one_legend(figure, grid.flat, loc=ABOVE)
 
 
 def construction(figure: Figure, receipts: Receipts) -> None:
@@ -412,7 +405,7 @@ def simulation(figure: Figure, receipts: Receipts) -> None:
         axes.minorticks_off()
         axes.set_xlabel("GPUs, in hosts of eight")
     beside[0].set_ylabel("milliseconds, simulated")
-    one_legend(figure, beside)
+    one_legend(figure, beside, loc=ABOVE)
 
 
 def dataframes(figure: Figure, receipts: Receipts) -> None:
@@ -440,7 +433,7 @@ def dataframes(figure: Figure, receipts: Receipts) -> None:
         axes.tick_params(axis="y", length=0)
     beside[0].set_yticks(range(len(cases)), cases)
     beside[0].set_ylim(-0.7, len(cases) - 0.3)
-    one_legend(figure, beside)
+    one_legend(figure, beside, loc=ABOVE)
 
 
 def changes(figure: Figure, receipts: Receipts) -> None:
@@ -465,7 +458,7 @@ def changes(figure: Figure, receipts: Receipts) -> None:
     axes.minorticks_off()
     axes.set_xlabel(f"orders that change in a round, TPC-H's scale {rounds[0]['scale']:g}")
     axes.set_ylabel("time of a round\nover the fastest anew")
-    one_legend(figure, [axes])
+    one_legend(figure, [axes], loc=ABOVE)
 
 
 def accuracy(figure: Figure, receipts: Receipts) -> None:
@@ -490,7 +483,7 @@ def accuracy(figure: Figure, receipts: Receipts) -> None:
     panels[0].set_ylabel(
         "precision: right calls of all\nat the rank; circle species,\nsquare genus, triangle family"
     )
-    one_legend(figure, panels, columns=4)
+    one_legend(figure, panels, columns=4, loc=ABOVE)
 
 
 _OF_RANKS = {"species": "o", "genus": "s", "family": "^"}

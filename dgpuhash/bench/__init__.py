@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
 from dgpuhash import backend
-from dgpuhash.bench import cpu, limits, machine, report
-from dgpuhash.bench.frames import aggregates, on_workers
-from dgpuhash.bench.frames import run as frames
-from dgpuhash.bench.kmer import run as kmer
-from dgpuhash.bench.model import run as model
-from dgpuhash.bench.papers import run as papers
-from dgpuhash.bench.refresh import run as refresh
-from dgpuhash.bench.tables import close, group, growth, join, multi, open_tables
-from dgpuhash.bench.workers import exchange, scaling
+from dgpuhash.bench import machine
+from dgpuhash.bench.options import Parameter, parameters_of
 from dgpuhash.errors import DgpuhashError, SpecError
 from dgpuhash.tables.memory_errors import memory_errors_of
 from dgpuhash.tables.serialization import exists_error
 from dgpuhash.typing import Device
 
-__all__ = ["BENCHES", "run"]
+__all__ = ["BENCHES", "parameters", "run"]
 
-BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
-    "limits": limits.run,
-    "tables": open_tables.run,
-    "multi": multi.run,
-    "group": group.run,
-    "join": join.run,
-    "close": close.run,
-    "growth": growth.run,
-    "cpu": cpu.run,
-    "frames": frames.run,
-    "aggregates": aggregates.run,
-    "groupbys": on_workers.run,
-    "refresh": refresh.run,
-    "kmer": kmer.run,
-    "papers": papers.run,
-    "exchange": exchange.run,
-    "scaling": scaling.run,
-    "model": model.run,
+#: The module of each benchmark, whose `run` yields the rows of its figures.
+BENCHES = {
+    "limits": "limits",
+    "tables": "tables.open_tables",
+    **{name: f"tables.{name}" for name in ("multi", "group", "join", "close", "growth")},
+    "cpu": "cpu",
+    "frames": "frames.run",
+    "aggregates": "frames.aggregates",
+    "groupbys": "frames.on_workers",
+    **{name: f"{name}.run" for name in ("refresh", "kmer", "papers")},
+    **{name: f"workers.{name}" for name in ("exchange", "scaling")},
+    "model": "model.run",
 }
+
+
+def parameters(name: str) -> list[Parameter]:
+    """Return the parameters of a benchmark.
+
+    Examples
+    --------
+    >>> [each.names[-1] for each in parameters("limits")]
+    ['--footprint', '--n', '--repeats']
+    """
+    return parameters_of(_run_of(name))
+
+
+def _run_of(name: str) -> Callable[..., Iterator[dict[str, Any]]]:
+    run: Callable[..., Iterator[dict[str, Any]]] = import_module(f"{__name__}.{BENCHES[name]}").run
+    return run
 
 
 def run(
@@ -97,9 +100,14 @@ def run(
     """
     if name not in BENCHES:
         raise SpecError(f"no benchmark is called {name!r}; use one of {', '.join(BENCHES)}")
-    known = list(inspect.signature(BENCHES[name]).parameters)[1:]
-    if foreign := sorted(options.keys() - set(known)):
+    known = {each.name: each for each in parameters(name)}
+    if foreign := sorted(options.keys() - known.keys()):
         raise SpecError(f"{name!r} has no option {foreign[0]!r}; it has {', '.join(known)}")
+    for option, value in options.items():
+        known[option].check(value)
+    # Tables and plots know all benchmarks.
+    from dgpuhash.bench import report
+
     here = "cpu" if name in ("cpu", "frames", "refresh", "kmer") else backend.default_device()
     used = backend.get(device or here)
     described = machine.describe(used)
@@ -108,7 +116,7 @@ def run(
         _check_target(target, options.get("measured"), overwrite)
     # If there was no file, one that another process writes meanwhile is not replaced.
     fresh = target is not None and not target.exists()
-    measured = BENCHES[name](used, **options)
+    measured = _run_of(name)(used, **options)
     rows = []
     with memory_errors_of(f"the benchmark {name!r}"):
         for row in measured if quiet else report.show_progress(name, measured):

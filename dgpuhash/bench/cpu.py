@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ import pandas as pd
 import dgpuhash
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
+from dgpuhash.bench.options import Option, Turns
 from dgpuhash.bench.peers import (
     OURS,
     DuckDB,
@@ -30,7 +31,7 @@ from dgpuhash.bench.peers import (
     rows_by_key,
 )
 from dgpuhash.bench.timing import by_turns
-from dgpuhash.errors import DeviceError, SpecError
+from dgpuhash.errors import DeviceError
 
 VERBS = (
     *("build", "find", "isin", "factorize", "unique", "sum + mean", "join", "merge", "upsert"),
@@ -74,11 +75,6 @@ class KeyColumns:
     values : array of float64
         Beside `grouped`.
 
-    Raises
-    ------
-    SpecError
-        When the kind is unknown.
-
     Examples
     --------
     >>> columns = KeyColumns(20, "arange")
@@ -89,8 +85,6 @@ class KeyColumns:
     """
 
     def __init__(self, rows: int, kind: str, number: int = 0) -> None:
-        if kind not in KINDS:
-            raise SpecError(f"--keys {kind}; use {', '.join(KINDS)}")
         random = np.random.default_rng((_SEED, number))
         self.rows: int = rows
         self.kind = kind
@@ -284,10 +278,10 @@ def run(
     backend: Backend,
     *,
     n: Sequence[int] = (),
-    keys: Sequence[str] = (),
-    verbs: Sequence[str] = (),
+    keys: Annotated[Sequence[str], Option(choices=KINDS)] = (),
+    verbs: Annotated[Sequence[str], Option(choices=(*VERBS, WIDE), metavar="VERB")] = (),
     quick: bool = False,
-    repeats: int | None = None,
+    repeats: Turns = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each number of rows, kind of keys, verb and library.
 
@@ -302,13 +296,13 @@ def run(
     n : sequence of int, optional
         Rows; default: 100 to 10**7.
     keys : sequence of str, optional
-        Which kinds of keys: ``arange``, ``shuffled`` and ``random``; default: all.
+        Kinds of keys: ``arange``, ``shuffled`` and ``random``; default: all.
     verbs : sequence of str, optional
-        Which of `VERBS`, or the merge of 300 columns; default: all.
+        Verbs, e.g. build or merge; default: all.
     quick : bool
-        Whether few rows and one turn are enough where nothing else is given.
+        Measure 100 and 10,000 rows in one turn, where nothing else is given.
     repeats : int, optional
-        Turns; default: 5.
+        Turns, of which the best counts; default: 5.
 
     Raises
     ------
@@ -330,10 +324,7 @@ def run(
     """
     if backend.name != "cpu":
         raise DeviceError("the benchmark 'cpu' measures the CPU; leave out --device, or use 'cpu'")
-    known = (*VERBS, WIDE)
-    if foreign := [verb for verb in verbs if verb not in known]:
-        raise SpecError(f"--verb {foreign[0]!r}; use {', '.join(known)}")
-    wanted = list(verbs or known)
+    wanted = verbs or (*VERBS, WIDE)
     repeats = repeats or (1 if quick else REPEATS)
     libraries = [kind() for kind in installed(LIBRARIES)]
     for rows in n or (QUICK_ROWS if quick else ROWS):

@@ -207,7 +207,7 @@ def run(
     backend : Backend
         The device to measure.
     footprints : sequence of int, optional
-        Bytes that the accesses are spread over, powers of two. By default five sizes that fit the
+        Bytes accessed, powers of two. By default five sizes that fit the
         caches and the memory of this kind of device, without those that exceed a quarter of its
         free memory.
     n : int, optional

@@ -1,4 +1,4 @@
-"""Method of the tables that a benchmark measures, with its settings."""
+"""Kinds of tables to measure, by the bits of keys and values, and the method that stores them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from dgpuhash.backend import Backend
+from dgpuhash.bench.keys import values_of
 from dgpuhash.errors import SpecError
+from dgpuhash.tables import HashMap, HashSet
 from dgpuhash.tables.stores.method import Method, methods
 
 
@@ -90,3 +95,84 @@ def _number(text: str) -> int | float | str:
 
 
 AUTO = MeasuredMethod()
+
+
+MAPS = ("32/32", "64/64", "32/64", "64/32")
+NAMES = (*MAPS, "set32", "set64")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Kind of table to measure: a set or a map of unsigned integers.
+
+    The methods have the same signature for both.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``"32/64"``: 32 bits of key, 64 of value; or ``"set32"``.
+    key, value : dtype
+        `value` is None for sets.
+    method : MeasuredMethod
+
+    Examples
+    --------
+    >>> Pairs.of("32/64").row_bytes
+    12
+    """
+
+    name: str
+    key: np.dtype[Any]
+    value: np.dtype[Any] | None
+    method: MeasuredMethod = AUTO
+
+    @classmethod
+    def of(cls, name: str, method: MeasuredMethod = AUTO) -> Pairs:
+        """Return the kind of table with a name of `NAMES`.
+
+        Raises
+        ------
+        SpecError
+            When `name` is none of `NAMES`.
+        """
+        if name not in NAMES:
+            raise SpecError(f"dtypes {name!r}; use {', '.join(NAMES)} (bits of key/value)")
+        if name.startswith("set"):
+            return cls(name, np.dtype(f"u{int(name[3:]) // 8}"), None, method)
+        key, value = (np.dtype(f"u{int(bits) // 8}") for bits in name.split("/"))
+        return cls(name, key, value, method)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a key and its value."""
+        return self.key.itemsize + (0 if self.value is None else self.value.itemsize)
+
+    @property
+    def floor_bits(self) -> int:
+        """Bits of the wider of key and value, the width of the floor's keys."""
+        return 8 * max(self.key.itemsize, 0 if self.value is None else self.value.itemsize)
+
+    def values(self, keys: Any) -> Any:
+        """Derive the value of each key; return None for sets."""
+        return None if self.value is None else values_of(keys, self.value)
+
+    def table(self, backend: Backend, capacity: int, load: float) -> HashMap | HashSet:
+        """Return an empty table with room for `capacity` keys at `load`."""
+        if self.value is None:
+            return HashSet(self.key, capacity, device=backend.name, **self.method.options(load))
+        options = self.method.options(load)
+        return HashMap(self.key, self.value, capacity, device=backend.name, **options)
+
+    def build(self, keys: Any, values: Any, load: float) -> HashMap | HashSet:
+        """Build a table from a batch, which alone determines its capacity."""
+        if self.value is None:
+            return HashSet.from_keys(keys, **self.method.options(load))
+        return HashMap.from_arrays(keys, values, **self.method.options(load))
+
+    def insert(self, table: Any, keys: Any, values: Any) -> Any:
+        """Insert keys, with their values into a map; return which rows were new."""
+        return table.insert(keys) if self.value is None else table.insert(keys, values)
+
+    def find(self, table: Any, keys: Any) -> tuple[Any, Any]:
+        """Return the values of keys, None for sets, and which keys are found."""
+        return (None, table.contains(keys)) if self.value is None else table.find(keys)

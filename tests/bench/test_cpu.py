@@ -96,7 +96,7 @@ def test_some_of_it() -> None:
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpecError, match="--verb 'sort'; use build, find"):
         bench.run("cpu", verbs=["sort"], quiet=True)
-    with pytest.raises(SpecError, match="--keys even; use arange"):
+    with pytest.raises(SpecError, match="--keys 'even'; use arange"):
         bench.run("cpu", n=[10], keys=["even"], quiet=True)
     monkeypatch.setattr(cpu, "is_right", lambda *_: False)
     with pytest.raises(DgpuhashError, match=r"an answer was wrong.*library dgpuhash, n 10"):

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from dgpuhash import bench
-from dgpuhash.bench.tables import multi, pairs
+from dgpuhash.bench import method
+from dgpuhash.bench.tables import multi
 from dgpuhash.errors import DgpuhashError, SpecError
 
 
-@pytest.mark.parametrize("dtypes", pairs.MAPS)
+@pytest.mark.parametrize("dtypes", method.MAPS)
 def test_multi(device: str, dtypes: str) -> None:
     rows = bench.run("multi", device=device, n=[3000], dtypes=[dtypes], repeats=1, quiet=True)
     assert [row["verb"] for row in rows] == [
@@ -44,5 +45,5 @@ def test_wrong_answers_void_the_figures(
 
 
 def test_multimaps_have_values() -> None:
-    with pytest.raises(SpecError, match="'set32' of a multimap"):
+    with pytest.raises(SpecError, match="--dtypes 'set32'; use 32/32"):
         bench.run("multi", device="cpu", dtypes=["set32"], quiet=True)

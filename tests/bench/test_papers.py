@@ -13,7 +13,7 @@ import pytest
 
 from dgpuhash import backend, bench
 from dgpuhash.bench import report, timing
-from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.papers.case import Case, SortedArray
 from dgpuhash.bench.papers.drawn import figure as figure_module
 from dgpuhash.bench.papers.drawn import work as work_module
 from dgpuhash.bench.papers.drawn.claims import CLAIMS, sentences
@@ -21,7 +21,6 @@ from dgpuhash.bench.papers.drawn.figure import Figure, Line, mark_of
 from dgpuhash.bench.papers.drawn.others import chain_for, used
 from dgpuhash.bench.papers.drawn.table import DRAWN
 from dgpuhash.bench.papers.drawn.work import Batch
-from dgpuhash.bench.papers.sorted_array import SortedArray
 from dgpuhash.bench.report import of_papers
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.of_papers import AXES

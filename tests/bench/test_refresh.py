@@ -18,8 +18,8 @@ from clusters import cluster_of
 import dgpuhash
 from dgpuhash import bench
 from dgpuhash.bench.refresh import anew, kept, run, tables
-from dgpuhash.bench.refresh.frames import DataFrames
-from dgpuhash.bench.refresh.ours import Ours, OursOnWorkers
+from dgpuhash.bench.refresh.anew import DataFrames
+from dgpuhash.bench.refresh.run import Ours, OursOnWorkers
 from dgpuhash.bench.report import plots
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.reading import problem_of

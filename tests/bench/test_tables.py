@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dgpuhash import backend, bench
+from dgpuhash.bench import method
 from dgpuhash.bench.memory import peak_bytes
-from dgpuhash.bench.tables import open_tables, pairs
+from dgpuhash.bench.tables import open_tables
 from dgpuhash.errors import DgpuhashError, SpecError
 
 
@@ -37,7 +38,7 @@ def test_tables(device: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("distribution", ["unique", "uniform:8", "zipf:1.5"])
-@pytest.mark.parametrize("dtypes", pairs.NAMES)
+@pytest.mark.parametrize("dtypes", method.NAMES)
 def test_all_kinds_of_tables_and_batches(device: str, dtypes: str, distribution: str) -> None:
     rows = bench.run(
         "tables", device=device, n=[2000], loads=[0.8], dtypes=[dtypes], batches=(),
@@ -88,16 +89,16 @@ def test_a_method_of_multimaps_alone() -> None:
 
 
 def test_wrong_answers_void_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(pairs.HashMap):
+    class Forgetful(method.HashMap):
         def find(self, keys: Any, *rest: Any, **settings: Any) -> Any:
             values, found = super().find(keys, *rest, **settings)
             return values + 1, found
 
-    monkeypatch.setattr(pairs, "HashMap", Forgetful)
+    monkeypatch.setattr(method, "HashMap", Forgetful)
     with pytest.raises(DgpuhashError, match=r"a value was wrong.*void"):
         bench.run("tables", device="cpu", n=[100], dtypes=["32/32"], repeats=1, quiet=True)
     with pytest.raises(DgpuhashError, match=r"a value was wrong.*batch 10.*void"):
-        list(open_tables.call_rows(backend.get("cpu"), pairs.Pairs.of("32/32"), 100, [10]))
+        list(open_tables.call_rows(backend.get("cpu"), method.Pairs.of("32/32"), 100, [10]))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from crews import crew_of_threads
 
-from dgpuhash.bench import BENCHES
+from dgpuhash.bench import BENCHES, limits, parameters
 from dgpuhash.bench.frames import on_workers
 from dgpuhash.bench.workers import exchange, scaling
 from dgpuhash.cli import main
@@ -21,7 +21,13 @@ def run(*arguments: object) -> Result:
 
 
 def test_every_benchmark_has_a_command() -> None:
-    assert set(BENCHES) <= set(bench.commands)
+    assert {*BENCHES, "report"} == set(bench.commands)
+    for name in BENCHES:
+        said = " ".join(run(name, "--help").output.split())
+        for parameter in parameters(name):
+            words = parameter.help.split()
+            assert len(words) > 1, (name, parameter.name)
+            assert " ".join(words) in said
 
 
 def test_measures_and_writes_its_figures(tmp_path: Path) -> None:
@@ -135,7 +141,7 @@ def test_figures_are_not_written_over_what_is_read(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(BENCHES, "limits", lambda backend, **options: pytest.fail("measured"))
+    monkeypatch.setattr(limits, "run", lambda backend, **options: pytest.fail("measured"))
     result = run("limits", "--device", "cpu", "--json", tmp_path)
     assert result.exit_code == 2
     said = f"{tmp_path} cannot be written: Is a directory; give --json a file"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.frames.compared import Case, compared_engines, measured
 from dgpuhash.bench.memory import rows_that_fit
+from dgpuhash.bench.options import Option
 from dgpuhash.bench.timing import REPEATS
-from dgpuhash.errors import SpecError
 
 #: Columns and aggregates; integers and floats have the same values, but for a factor.
 VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -27,7 +27,7 @@ def run(
     *,
     n: Sequence[int] | None = None,
     groups: Sequence[int] = (),
-    verbs: Sequence[str] = (),
+    verbs: Annotated[Sequence[str], Option(choices=tuple(VERBS))] = (),
     compare: bool = False,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -43,7 +43,7 @@ def run(
     groups : sequence of int, optional
         Keys are below each of them; default: several, up to the number of rows.
     verbs : sequence of str
-        Which of `VERBS`; default: all.
+        Aggregates of `VERBS`; default: all.
     compare : bool
         Measure cuDF, or pandas and Polars, on the same frame, too; the answers are compared anyway.
     repeats : int, optional
@@ -59,8 +59,6 @@ def run(
     A library that fails, or whose answer is not that of cuDF or pandas, has a row with a
     ``problem`` in place of figures.
     """
-    if foreign := [verb for verb in verbs if verb not in VERBS]:
-        raise SpecError(f"verb {foreign[0]!r}; use {', '.join(VERBS)}")
     engines = compared_engines(backend)
     for rows in n or (rows_that_fit(backend, ROWS[backend.name], _ROW_NBYTES),):
         for number in groups or [most for most in GROUPS[backend.name] if most <= rows] or [rows]:

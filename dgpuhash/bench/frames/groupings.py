@@ -369,7 +369,7 @@ class GroupFrames:
         order = np.lexsort([*(columns[name] for name in last), *keys[::-1]])
         ordered = [key[order] for key in keys]
         steps = np.any([np.diff(key, prepend=-1) != 0 for key in ordered], axis=0)
-        groups = _Sorted(
+        groups = SortedGroups(
             np.flatnonzero(steps), {name: each[order] for name, each in columns.items()}
         )
         rows = groups.starts
@@ -387,7 +387,7 @@ class GroupFrames:
         return Totals.of([key[rows] for key in ordered], found)
 
 
-class _Sorted:
+class SortedGroups:
     """Rows by group, and where each group starts."""
 
     def __init__(self, starts: Any, columns: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
@@ -23,6 +23,7 @@ from dgpuhash.bench.frames.groupings import (
     Totals,
 )
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
+from dgpuhash.bench.options import Option, Turns
 from dgpuhash.bench.peers import (
     DuckDB,
     Grouping,
@@ -56,13 +57,13 @@ def run(
     backend: Backend,
     *,
     rows: int | None = None,
-    questions: Sequence[str] = (),
-    engines: Sequence[str] = (),
+    questions: Annotated[Sequence[str], Option(choices=tuple(QUESTIONS))] = (),
+    engines: Annotated[Sequence[str], Option(choices=(*ENGINES, *ENGINES_ON_DASK))] = (),
     workers: int | None = None,
     compare: bool = False,
-    only: Sequence[str] = (),
+    only: Annotated[Sequence[str], Option(metavar="TEXT")] = (),
     quick: bool = False,
-    repeats: int | None = None,
+    repeats: Turns = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each question and library: the CPU time, and the wall time.
 
@@ -82,25 +83,24 @@ def run(
     backend : Backend
         The CPU; with `compare` also a GPU.
     rows : int, optional
-        Rows of the left frame, or of the one that is grouped; default: 10**7. With `compare` the
-        most rows of a frame; sizes of a larger case shrink in proportion; default: 2**27 on a GPU,
-        2**20 on the CPU.
+        Rows of the left frame, or of the one that is grouped, with `compare` of any at most;
+        default: 10**7, with `compare` 2**27 on a GPU and 2**20 on the CPU. Sizes of a larger case
+        shrink in proportion.
     questions : sequence of str, optional
-        Which of `JOINS` and `GROUPINGS`; default: all.
+        Joins and groupbys, of `JOINS` and `GROUPINGS`; default: all.
     engines : sequence of str, optional
-        Which libraries: ``pandas``, ``polars``, ``duckdb``, ``dgpuhash``, ``standing``, ``dask``
-        and ``dgpuhash-dask``; default: all that are installed.
+        Libraries; default: all that are installed.
     workers : int, optional
         Processes of a cluster, with a thread each, for ``dask``, and of one for ``dgpuhash-dask``;
         default: no cluster, and none of the two.
     compare : bool
-        Measure the cases in place of the questions.
+        Measure merges and groupbys of `CASES` beside cuDF or pandas instead.
     only : sequence of str, optional
-        Cases whose name has one of these texts; default: all.
+        With `compare`: cases whose name has one of these texts; default: all.
     quick : bool
-        Whether 10**5 rows and one turn are enough where nothing else is given.
+        Measure 10**5 rows in one turn, where nothing else is given.
     repeats : int, optional
-        Turns; default: 2, with `compare` 5.
+        Turns, of which the best counts; default: 2, with `compare` 5.
 
     Raises
     ------
@@ -143,8 +143,6 @@ def run(
             "the benchmark 'frames' measures the CPU; leave out --device, use 'cpu', or give "
             "--compare"
         )
-    if foreign := [name for name in questions if name not in QUESTIONS]:
-        raise SpecError(f"question {foreign[0]!r}; use {', '.join(QUESTIONS)}")
     rows = rows or (QUICK_ROWS if quick else ROWS)
     repeats = repeats or (1 if quick else REPEATS)
     _check_engines(engines, workers)
@@ -173,8 +171,6 @@ def _check_engines(engines: Sequence[str], workers: int | None) -> None:
         if name in ENGINES_ON_DASK:
             if not workers:
                 raise SpecError(f"--engine {name} needs a cluster; give --workers 2, too")
-        elif name not in ENGINES:
-            raise SpecError(f"engine {name!r}; use {', '.join([*ENGINES, *ENGINES_ON_DASK])}")
         elif not find_spec(package := ENGINES[name].package):
             raise SpecError(
                 f"--engine {name} needs {package}, which is not installed; install it with "

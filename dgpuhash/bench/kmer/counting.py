@@ -6,8 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.programs import OURS, Command, measured, threads, version_of
-from dgpuhash.bench.kmer.task import Question, Task, reading
+from dgpuhash.bench.kmer.programs import (
+    OURS,
+    Command,
+    Question,
+    Task,
+    measured,
+    reading,
+    threads,
+    version_of,
+)
 from dgpuhash.typing import Device
 
 _K = "31"

@@ -11,8 +11,16 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.programs import OURS, Command, measured, threads, version_of
-from dgpuhash.bench.kmer.task import Question, Task, reading
+from dgpuhash.bench.kmer.programs import (
+    OURS,
+    Command,
+    Question,
+    Task,
+    measured,
+    reading,
+    threads,
+    version_of,
+)
 from dgpuhash.typing import Device
 
 RULES = ("kraken2", "metacache")

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
@@ -17,9 +17,9 @@ from dgpuhash.bench.kmer.inputs import PAIRS, QUICK_PAIRS, Inputs, data_folder
 from dgpuhash.bench.kmer.letters import Mutants
 from dgpuhash.bench.kmer.on_device import LETTERS, OnDevice
 from dgpuhash.bench.kmer.on_workers import weak_scaling
-from dgpuhash.bench.kmer.programs import Spent, installed, on_cores
+from dgpuhash.bench.kmer.programs import Question, Spent, installed, on_cores
 from dgpuhash.bench.kmer.programs import threads as threads_of
-from dgpuhash.bench.kmer.task import Question
+from dgpuhash.bench.options import Devices, Option, PoolSize, Protocol, Turns
 from dgpuhash.bench.workers.cluster import check_counts, counts_for
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.cluster import MODES
@@ -27,6 +27,7 @@ from dgpuhash.kmer.cluster import MODES
 QUESTIONS = ("count", *(f"{verb}-{rule}" for rule in RULES for verb in ("build", "classify")))
 CONSTRUCTIONS = tuple(f"construction-{rule}" for rule in RULES)
 SCALINGS = tuple(f"scaling-{rule}" for rule in RULES)
+ALL_QUESTIONS = (*QUESTIONS, *CONSTRUCTIONS, *SCALINGS)
 CONSTRUCTED_LETTERS = 2_200_000_000
 KINDS = ("plain", "gz", LETTERS)
 # In the memory of a GPU a batch has more.
@@ -50,20 +51,20 @@ _MEMORY = Path("/dev/shm")
 def run(
     backend: Backend,
     *,
-    questions: Sequence[str] = (),
-    kinds: Sequence[str] = (),
+    questions: Annotated[Sequence[str], Option(choices=ALL_QUESTIONS)] = (),
+    kinds: Annotated[Sequence[str], Option(("--input",), choices=KINDS)] = (),
     pairs: int | None = None,
     letters: int | None = None,
     quick: bool = False,
-    repeats: int | None = None,
+    repeats: Turns = None,
     threads: int | None = None,
     compare: bool = False,
-    metacache: str | None = None,
+    metacache: Annotated[str | None, Option(metavar="PATH")] = None,
     workers: Sequence[int] = (),
-    modes: Sequence[str] = ("distributed",),
-    protocol: str | None = None,
-    devs: str | None = None,
-    rmm_pool_size: str | None = None,
+    modes: Annotated[Sequence[str], Option(choices=MODES)] = ("distributed",),
+    protocol: Protocol = None,
+    devs: Devices = None,
+    rmm_pool_size: PoolSize = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each question, kind of files and program: wall and CPU time, and memory.
 
@@ -85,7 +86,7 @@ def run(
     backend : Backend
         Of this package's command; other programs use the CPU.
     questions : sequence of str, optional
-        Which of `QUESTIONS`, `CONSTRUCTIONS` and `SCALINGS`; default: all of the first.
+        Questions; default: all but constructions and scalings.
     kinds : sequence of {"plain", "gz", "letters"}, optional
         How genomes and reads are stored: in files, or as letters on the device; default: all.
         Databases are built from plain files.
@@ -93,22 +94,22 @@ def run(
         Pairs of reads to make; default: 500,000, of letters on a GPU 2**22, and of a worker with
         a GPU 2**20.
     letters : int, optional
-        Of a construction, at least; default: 2,200,000,000. Of each worker, at least; default:
-        all genomes once.
+        Letters of a construction, or of each worker, at least; default: 2,200,000,000, or all
+        genomes once.
     quick : bool
-        Whether 50,000 pairs and one turn are enough where nothing else is given.
+        Measure 50,000 pairs in one turn, where nothing else is given.
     repeats : int, optional
-        Turns; default: 5.
+        Turns, of which the median is taken; default: 5.
     threads : int, optional
-        Of each program, and cores that it may use; default: 2.
+        Threads of each program, and cores that it may use; default: 2.
     compare : bool
-        Whether to run KMC, Jellyfish and Kraken 2.
+        Run KMC, Jellyfish and Kraken 2, too.
     metacache : str, optional
         MetaCache's program, which is run, too.
     workers : sequence of int, optional
-        Of a scaling; default: 1, 2, 4 … up to the number of GPUs, or CPUs.
+        Workers of a scaling; default: 1, 2, 4 … up to the number of GPUs, or CPUs.
     modes : sequence of {"auto", "distributed", "independent", "replicated"}
-        Of a scaling: how the index lies on the workers.
+        How a scaling's index lies on the workers; default: distributed.
     protocol, devs, rmm_pool_size : str, optional
         Of a scaling, as `dgpuhash bench scaling` takes them.
 
@@ -127,17 +128,9 @@ def run(
     minimizer or feature. Rows of this package have the least wall time of the other programs as
     ``peer``.
     """
-    asked_of = (
-        ("question", questions, QUESTIONS + CONSTRUCTIONS + SCALINGS),
-        ("kind", kinds, KINDS),
-        ("mode", modes, MODES),
-    )
     gpus = None if devs is None else devs.split(",")
     counts = list(workers) or counts_for(backend, gpus)
     check_counts(counts, gpus, backend)
-    for name, given, known in asked_of:
-        if foreign := [each for each in given if each not in known]:
-            raise SpecError(f"{name} {foreign[0]!r}; use {', '.join(known)}")
     data = data_folder()
     if compare:
         names = [name for each in questions or QUESTIONS for name in PEERS.get(each, ())]

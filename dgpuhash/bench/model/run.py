@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration, rate, short
@@ -12,12 +12,14 @@ from dgpuhash.bench.model.forecast import CHANGES, Network, Points, Verb, read_p
 from dgpuhash.bench.model.simulation.cluster import Cluster
 from dgpuhash.bench.model.simulation.exchanges import least_seconds
 from dgpuhash.bench.model.simulation.verbs import VERBS, Costs, Outcome, moved_nbytes, simulate
+from dgpuhash.bench.options import ChunkSize, Modes, Option
 from dgpuhash.bench.report.reading import Row
 from dgpuhash.bench.workers.exchange import TRANSPORTS
 from dgpuhash.bench.workers.index_verbs import BULK
 from dgpuhash.bench.workers.scaling import BULK_NBYTES
 from dgpuhash.errors import SpecError
 
+Milliseconds = Annotated[float | None, Option(from_least=True)]
 WORKERS = (8, 16, 32, 64, 128, 256, 512, 1024)
 _PAIR_NBYTES, _KEY_NBYTES, _ANSWER_NBYTES = 16, 8, 16
 _LOOKUPS = ("find", "merge")
@@ -28,18 +30,18 @@ _BULK_PHASES = dict(zip(BULK, (("insert", "insert"), ("lookup", "find")), strict
 def run(
     backend: Backend,
     *,
-    measured: str | Path | None = None,
+    measured: Annotated[str | Path | None, Option(metavar="FILE", file=True)] = None,
     workers: Sequence[int] = WORKERS,
-    modes: Sequence[str] = ("weak",),
-    chunk_size: int | None = None,
+    modes: Modes = ("weak",),
+    chunk_size: ChunkSize = None,
     partition_rate: float | None = None,
     insert_rate: float | None = None,
     find_rate: float | None = None,
     link: float | None = None,
     infiniband: float = 50.0,
     gpus_per_host: int = 8,
-    latency: float | None = None,
-    message: float | None = None,
+    latency: Milliseconds = None,
+    message: Milliseconds = None,
     reduce_rate: float | None = None,
     simulate: bool = False,
 ) -> Iterator[dict[str, Any]]:
@@ -55,25 +57,31 @@ def run(
     backend : Backend
         Not used: nothing is measured.
     measured : path, optional
-        A file of ``bench scaling --json``, for figures that are not given, and to check the model.
-        The link is the rate of ``bench exchange`` for the most bytes, if the file has such rows,
-        too.
+        File from ``bench scaling --json FILE``, for figures that are not given, and to check the
+        model. The link is the rate of ``bench exchange`` for the most bytes, if the file has such
+        rows, too.
     workers : sequence of int
         Numbers of workers to predict, besides the measured ones.
     modes : sequence of {"weak", "strong"}
+        ``weak``: fixed rows per worker; ``strong``: fixed rows in all.
     chunk_size : int, optional
         Rows of a worker (weak), or of all workers (strong); default: as measured.
-    partition_rate, insert_rate, find_rate : float, optional
-        Billions of rows a second of one worker that are partitioned, inserted, and found, without
-        an exchange.
+    partition_rate : float, optional
+        Billions of rows a second that a worker partitions.
+    insert_rate : float, optional
+        Billions of rows a second that a worker inserts, without an exchange.
+    find_rate : float, optional
+        Billions of rows a second that a worker finds, without an exchange.
     link : float, optional
         GB/s that a worker sends to others of its host.
     infiniband : float
         GB/s that a worker sends to other hosts; 50 are 400 Gbit/s for each GPU, an assumption.
     gpus_per_host : int
-    latency, message : float, optional
-        Milliseconds of a message without rows and its acknowledgement: of a single message, and of
-        each of many at once.
+        GPUs of a host; default: 8.
+    latency : float, optional
+        Milliseconds of a single message without rows, and its acknowledgement.
+    message : float, optional
+        Milliseconds of each of many such messages at once.
     reduce_rate : float, optional
         Billions of rows a second of one worker that are reduced to the states of their groups.
     simulate : bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import rate
-from dgpuhash.bench.keys import unique_keys, values_of
+from dgpuhash.bench.figure import rate, require
+from dgpuhash.bench.keys import keys_of, unique_keys, values_of
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.timing import median_time
+from dgpuhash.tables import HashMap
+from dgpuhash.tables.stores.mixed import Op
 
 # On a CPU each figure has this share of a GPU's rows.
 _CPU_SHARE = 2**7
@@ -84,3 +86,134 @@ class Case:
         """
         beside: dict[str, Any] = {} if theirs is None else {"peer": theirs, "source": source}
         return rate(n / seconds, floor, figure=figure, verb=verb, n=n, **what, **beside)
+
+
+Part = tuple[Op, bool, float]
+"""An operation, whether its keys are stored before, and its share of the batch."""
+
+
+class Mix:
+    """One shuffled batch over a table of the keys of 1 to `stored`.
+
+    Parameters
+    ----------
+    case : Case
+    stored : int
+        Keys that the table has.
+    parts : sequence of Part
+        Shares of what the batch does; the first part takes what is left by rounding.
+    n : int, optional
+        Rows of the batch; as many as are stored by default.
+    """
+
+    def __init__(
+        self, case: Case, stored: int, parts: Sequence[Part], n: int | None = None
+    ) -> None:
+        xp, n = case.backend.xp, n or stored
+        counts = [int(n * share) for _, _, share in parts]
+        counts[0] += n - sum(counts)
+        firsts = {True: 1, False: stored + 1}
+        numbers, ops, expected = [], [], []
+        self._grown = 0
+        for (op, there, _), count in zip(parts, counts, strict=True):
+            numbers.append(xp.arange(firsts[there], firsts[there] + count))
+            firsts[there] += count
+            ops.append(xp.full(count, int(op), np.uint8))
+            writes = op in (Op.INSERT, Op.UPSERT)
+            expected.append(xp.full(count, there != writes, bool))
+            self._grown += count * (int(writes and not there) - int(op is Op.ERASE and there))
+        order = case.backend.from_host(np.random.default_rng(1).permutation(n))
+        self.keys: Any = keys_of(xp.concatenate(numbers)[order], np.dtype("u4"))
+        self.ops: Any = xp.concatenate(ops)[order]
+        self.expected: Any = xp.concatenate(expected)[order]
+        self.values: Any = case.values(self.keys)
+
+    def check(self, table: HashMap, got: Any, flags: Any, before: int) -> None:
+        """Raise unless every answer, and the size of a table that had `before` keys, is right."""
+        require((flags == self.expected).all(), "an operation's answer was wrong")
+        found = (self.ops == int(Op.FIND)) & flags
+        require(((got == self.values) | ~found).all(), "a value was wrong")
+        require(len(table) == before + self._grown, "the table's size was wrong")
+
+
+class SortedArray:
+    """Pairs in the order of their keys; a search is a binary search without an early exit.
+
+    Parameters
+    ----------
+    backend : Backend
+        Its array library sorts, on a GPU by radix sort, and searches.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dgpuhash import backend
+    >>> pairs = SortedArray(backend.get("cpu"))
+    >>> pairs.insert(np.array([7, 3], "u4"), np.array([70, 30], "u4"))
+    >>> values, found = pairs.find(np.array([3, 5], "u4"))
+    >>> found.tolist(), int(values[0])
+    ([True, False], 30)
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._xp = backend.xp
+        self.clear()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys, values and ends of lists."""
+        held = (self._keys, self._values, self._ends)
+        return sum(int(each.nbytes) for each in held if each is not None)
+
+    def clear(self) -> None:
+        """Drop all pairs."""
+        self._keys, self._values, self._ends = self._xp.empty(0, "u4"), None, None
+
+    def insert(self, keys: Any, values: Any) -> None:
+        """Sort pairs of distinct keys; they replace those that were there."""
+        order = self._xp.argsort(keys)
+        self._keys, self._values = keys[order], values[order]
+
+    def find(self, keys: Any) -> tuple[Any, Any]:
+        """Return what stands where each key would be, and whether it is the key's value."""
+        assert self._values is not None
+        places, found = self._places(keys)
+        return self._values[places], found
+
+    @classmethod
+    def of_distinct(cls, backend: Backend, keys: Any) -> SortedArray:
+        """Return the array of the distinct keys; ids are their places in it."""
+        made = cls(backend)
+        made._keys = made._xp.unique(keys)
+        return made
+
+    def ids_of(self, keys: Any) -> tuple[Any, Any]:
+        """Return the id of each key, and whether it is there."""
+        return self._places(keys)
+
+    def keys_of(self, ids: Any) -> Any:
+        """Return the key of each id."""
+        return self._keys[ids]
+
+    def group(self, keys: Any, values: Any) -> None:
+        """Sort pairs of which some have the same key, and note where each key's values end."""
+        xp = self._xp
+        order = xp.argsort(keys)
+        ordered, self._values = keys[order], values[order]
+        self._keys, counts = xp.unique(ordered, return_counts=True)
+        self._ends = xp.cumsum(counts)
+
+    def count(self, keys: Any) -> Any:
+        """Return each key's number of values."""
+        assert self._ends is not None
+        places, found = self._places(keys)
+        starts = self._xp.where(places > 0, self._ends[places - 1], 0)
+        return self._xp.where(found, self._ends[places] - starts, 0)
+
+    def _places(self, keys: Any) -> tuple[Any, Any]:
+        places = self._xp.searchsorted(self._keys, keys)
+        places = self._xp.minimum(places, len(self._keys) - 1)
+        return places, self._keys[places] == keys

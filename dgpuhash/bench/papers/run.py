@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench import machine
+from dgpuhash.bench.options import Folder, Option
 from dgpuhash.bench.papers import workloads
 from dgpuhash.bench.papers.case import Case
 from dgpuhash.bench.papers.drawn.table import DRAWN, left_out
@@ -32,8 +32,8 @@ FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
 
 
 def run(
-    backend: Backend, *, only: Sequence[str] | None = None,
-    folder: str | os.PathLike[str] | None = None, divisor: int = 1, repeats: int | None = None,
+    backend: Backend, *, only: Annotated[Sequence[str] | None, Option(metavar="FIGURE")] = None,
+    folder: Folder = None, divisor: int = 1, repeats: int | None = None,
     seconds: float | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the rows of the papers' figures.
@@ -43,11 +43,11 @@ def run(
     backend : Backend
         The device to measure.
     only : sequence of str, optional
-        Some of `FIGURES` and `DRAWN`, or how their names begin, as ``"thesis"``; all by default.
+        Figures of `FIGURES` and `DRAWN`, e.g. cops or thesis-3.2, or how they begin, e.g. thesis;
+        default: all.
     folder : path, optional
-        Where each figure is kept as a JSON file of its own. A point that is there already, of the
-        same device, commit and sizes, is not measured again: a run that was stopped, or cut short,
-        goes on.
+        Folder for a JSON file a figure, where a run that was stopped goes on. A point that is there
+        already, of the same device, commit and sizes, is not measured again.
     divisor : int
         Divides the rows of each figure. On a CPU each has 1/128 of them besides.
     repeats : int, optional

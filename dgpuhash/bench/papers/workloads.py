@@ -12,8 +12,7 @@ from dgpuhash.backend import kernel_named
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.keys import Sample, draw, keys_of, uniform_floats
 from dgpuhash.bench.limits import cas_rate
-from dgpuhash.bench.papers.case import Case
-from dgpuhash.bench.papers.mix import Mix, Part
+from dgpuhash.bench.papers.case import Case, Mix, Part
 from dgpuhash.tables import BloomFilter, CountMap, HashMap, MultiMap
 from dgpuhash.tables.stores.mixed import Op
 

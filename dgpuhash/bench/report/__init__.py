@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dgpuhash.bench.report.document import write
-from dgpuhash.bench.report.terminal import show_progress, summary
+from dgpuhash.bench.report.document import show_progress, summary, write
 
 __all__ = ["show_progress", "summary", "write"]

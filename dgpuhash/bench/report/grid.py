@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
+Shown = Callable[[Row], str]
 
 WORDS = {
     "pairs": "bits", "n": "rows", "build": "built rows", "load": "load", "groups": "groups",
@@ -70,6 +71,26 @@ def pivot(
             [key + tuple(lines[key].get(each, "") for each in columns) for key in ordered],
         )
     ]
+
+
+def listing(title: str, rows: Sequence[Row], *columns: str | tuple[str, Shown]) -> Grid:
+    """Return a table with a line for each row.
+
+    Columns are fields, or names with the function that formats their cells.
+
+    Examples
+    --------
+    >>> listing("", [{"n": 2000, "rate": 0.5}], "n", ("share", lambda row: f"{row['rate']:.0%}"))
+    Grid(title='', header=('rows', 'share'), lines=[('2,000', '50%')])
+    """
+    named = [each if isinstance(each, tuple) else _column(each) for each in columns]
+    lines = [tuple(shown(row) for _, shown in named) for row in rows]
+    return Grid(title, tuple(name for name, _ in named), lines)
+
+
+def _column(field: str) -> tuple[str, Shown]:
+    name = WORDS.get(field, field.replace("_", " "))
+    return name, lambda row: cell_text(field, row.get(field, ""))
 
 
 def number_text(figure: float) -> str:

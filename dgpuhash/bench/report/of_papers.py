@@ -7,7 +7,7 @@ from typing import Any
 
 from dgpuhash.bench.papers.drawn.claims import sentences
 from dgpuhash.bench.papers.drawn.table import DRAWN, as_asked
-from dgpuhash.bench.report.grid import BRACKETS, WORDS, Grid, cell_text, figure_text, pivot
+from dgpuhash.bench.report.grid import BRACKETS, Grid, figure_text, listing, pivot
 
 Row = dict[str, Any]
 # Settings of a workload.
@@ -65,29 +65,24 @@ def _beside_mark(row: Row) -> str:
 
 
 def _milestones(title: str, axis: str, rows: Sequence[Row]) -> Grid:
-    header = ("line", axis, "mean", *(f"{each[1:]} %" for each in _MILESTONES))
-    lines = [
-        (row["line"], f"{row[axis]:g}", figure_text(row), *(f"{row[it]:,}" for it in _MILESTONES))
-        for row in rows
-    ]
-    return Grid(title, header, lines)
+    return listing(
+        title, rows, "line", (axis, lambda row: f"{row[axis]:g}"), ("mean", figure_text),
+        *((f"{each[1:]} %", lambda row, each=each: f"{row[each]:,}") for each in _MILESTONES),
+    )  # fmt: skip
 
 
 def _beside_others(rows: Sequence[Row]) -> list[Grid]:
-    """Return a table for each workload: what was asked, ours, and what others reached."""
+    """Return a table for each workload: its settings, ours, and what others reached."""
     made = []
     for figure in dict.fromkeys(row["figure"] for row in rows):
         own = [row for row in rows if row["figure"] == figure]
-        index = [
+        settings = [
             name for name in ("pairs", "n", *_SETTINGS, "verb") if any(name in row for row in own)
         ]
-        lines = []
-        for row in own:
-            there = f"{row['peer']:.3g} ({row['source']})" if "peer" in row else ""
-            ahead = f"{row['rate'] / row['peer']:.2f}" if "peer" in row else ""
-            what = (cell_text(name, row.get(name, "")) for name in index)
-            lines.append((*what, figure_text(row), there, ahead))
-        named = (WORDS.get(name, name.replace("_", " ")) for name in index)
-        header = (*named, "G/s", "theirs", "ratio")
-        made.append(Grid(f"{figure}: billions of rows a second, {BRACKETS}", header, lines))
+        made.append(listing(
+            f"{figure}: billions of rows a second, {BRACKETS}", own, *settings,
+            ("G/s", figure_text),
+            ("theirs", lambda row: f"{row['peer']:.3g} ({row['source']})" if "peer" in row else ""),
+            ("ratio", lambda row: f"{row['rate'] / row['peer']:.2f}" if "peer" in row else ""),
+        ))  # fmt: skip
     return made

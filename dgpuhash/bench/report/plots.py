@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -309,16 +309,14 @@ def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> N
     figure.savefig(path)
 
 
-def one_legend(figure: Any, panels: Sequence[Axes], columns: int) -> None:
-    """Draw one legend below all panels of a figure, each name once."""
+def one_legend(figure: Any, panels: Iterable[Axes], columns: int = 6, **style: Any) -> None:
+    """Draw one legend for all panels, each name once; below them where `style` says nothing."""
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(
-        handles.values(), handles, loc="outside lower center", ncols=columns, frameon=False,
-        fontsize=8,
-    )  # fmt: skip
+    style = style or {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+    figure.legend(handles.values(), handles, ncols=columns, **style)
 
 
 def label_origin(figure: Any, rows: Sequence[Row]) -> None:

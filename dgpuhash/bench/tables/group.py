@@ -12,6 +12,7 @@ from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.keys import Distribution, Sample, draw, keys_of, uniform_floats
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import rows_that_fit
+from dgpuhash.bench.options import Spreads
 from dgpuhash.bench.peers import measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
 
@@ -33,7 +34,7 @@ def run(
     *,
     n: Sequence[int] | None = None,
     groups: Sequence[int] | None = None,
-    distributions: Sequence[str] = (),
+    distributions: Spreads = (),
     compare: bool = False,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:

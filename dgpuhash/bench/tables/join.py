@@ -15,6 +15,7 @@ from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.keys import Distribution, Sample, keys_of, uniform_floats
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import rows_that_fit
+from dgpuhash.bench.options import HitRates, Spread
 from dgpuhash.bench.peers import Task, measured_libraries
 from dgpuhash.bench.timing import REPEATS, median_time
 from dgpuhash.errors import SpecError
@@ -34,8 +35,8 @@ def run(
     *,
     n: Sequence[int] | None = None,
     builds: Sequence[int] | None = None,
-    distribution: str = "unique",
-    hit_rates: Sequence[float] = (1.0,),
+    distribution: Spread = "unique",
+    hit_rates: HitRates = (1.0,),
     compare: bool = False,
     repeats: int | None = None,
 ) -> Iterator[dict[str, Any]]:

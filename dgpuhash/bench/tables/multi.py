@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import memory, rate, require
 from dgpuhash.bench.keys import Distribution, Sample, keys_of
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import peak_bytes, rows_that_fit
-from dgpuhash.bench.method import MeasuredMethod
-from dgpuhash.bench.tables.pairs import MAPS, Pairs
+from dgpuhash.bench.method import MAPS, MeasuredMethod, Pairs
+from dgpuhash.bench.options import Method, Option, Settings, Share, Spreads
 from dgpuhash.bench.timing import REPEATS, median_time
-from dgpuhash.errors import SpecError
 from dgpuhash.tables import MultiMap
 
 DISTRIBUTIONS = ("unique", "uniform:8", "uniform:64", "uniform:512", "zipf:1.5")
@@ -25,12 +24,12 @@ def run(
     backend: Backend,
     *,
     n: Sequence[int] | None = None,
-    dtypes: Sequence[str] = ("32/32",),
-    distributions: Sequence[str] = DISTRIBUTIONS,
-    load: float = 0.8,
+    dtypes: Annotated[Sequence[str], Option(choices=MAPS)] = ("32/32",),
+    distributions: Spreads = DISTRIBUTIONS,
+    load: Share = 0.8,
     repeats: int | None = None,
-    method: str = "auto",
-    settings: Sequence[str] = (),
+    method: Method = "auto",
+    settings: Settings = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield rows for build, retrieval and memory of each distribution.
 
@@ -72,8 +71,6 @@ def run(
     repeats = repeats or REPEATS[backend.name]
     floors, measured = Floors(backend, repeats), MeasuredMethod.of(method, settings)
     for name in dtypes:
-        if name not in MAPS:
-            raise SpecError(f"dtypes {name!r} of a multimap; use {', '.join(MAPS)}")
         for rows in n or (rows_that_fit(backend, _ROWS[backend.name], Pairs.of(name).row_bytes),):
             for text in distributions:
                 spread = Distribution.of(text)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.bench.figure import duration, memory, rate, require
 from dgpuhash.bench.keys import Distribution, Sample, keys_of, uniform_floats
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import peak_bytes, rows_that_fit
-from dgpuhash.bench.method import MeasuredMethod
-from dgpuhash.bench.tables.pairs import Pairs
+from dgpuhash.bench.method import NAMES, MeasuredMethod, Pairs
+from dgpuhash.bench.options import HitRates, Method, Option, Settings, Shares, Spread
 from dgpuhash.bench.timing import REPEATS, empty_launch, latency, median_time
 from dgpuhash.errors import SpecError
 
@@ -116,14 +116,14 @@ def run(
     backend: Backend,
     *,
     n: Sequence[int] | None = None,
-    loads: Sequence[float] | None = None,
-    dtypes: Sequence[str] | None = None,
-    distribution: str = "unique",
-    hit_rates: Sequence[float] = (1.0, 0.0),
+    loads: Shares = None,
+    dtypes: Annotated[Sequence[str] | None, Option(choices=NAMES)] = None,
+    distribution: Spread = "unique",
+    hit_rates: HitRates = (1.0, 0.0),
     repeats: int | None = None,
-    batches: Sequence[int] = BATCHES,
-    method: str = "auto",
-    settings: Sequence[str] = (),
+    batches: Annotated[Sequence[int], Option(("--batch",))] = BATCHES,
+    method: Method = "auto",
+    settings: Settings = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of verbs, of memory, and of the latency of small batches.
 
@@ -143,7 +143,7 @@ def run(
     loads : sequence of float, optional
         Shares of the slots in use after the insert of a batch.
     dtypes : sequence of str, optional
-        Some of `dgpuhash.bench.tables.pairs.NAMES`.
+        Bits of key/value, or of a set's keys.
     distribution : str
         ``unique``, ``uniform:8`` or ``zipf:1.5``: how often the keys of a batch repeat.
     hit_rates : sequence of float

@@ -7,13 +7,14 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import rate, require
+from dgpuhash.bench.options import Devices, Option, PoolSize, Protocol, Runs
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.bench.workers.cluster import check_counts, most_workers, start
 from dgpuhash.distributed.collective.base import Collective, Received
@@ -131,12 +132,14 @@ def run(
     backend: Backend,
     *,
     workers: Sequence[int] | None = None,
-    leaving: Sequence[int] | None = None,
-    ways: Sequence[str] | None = None,
-    protocol: str | None = None,
-    devs: str | None = None,
-    rmm_pool_size: str | None = None,
-    repeats: int | None = None,
+    leaving: Annotated[Sequence[int] | None, Option(("--bytes",))] = None,
+    ways: Annotated[
+        Sequence[str] | None, Option(("--exchange",), choices=("comm", "nccl", "peer"))
+    ] = None,
+    protocol: Protocol = None,
+    devs: Devices = None,
+    rmm_pool_size: PoolSize = None,
+    repeats: Runs = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield rows for each transport, number of workers and of bytes.
 

@@ -9,7 +9,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import dask
 
@@ -19,6 +19,17 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration, rate, short
 from dgpuhash.bench.limits import Floors, partition_rate
 from dgpuhash.bench.method import AUTO, MeasuredMethod
+from dgpuhash.bench.options import (
+    ChunkSize,
+    Devices,
+    Method,
+    Modes,
+    Option,
+    PoolSize,
+    Protocol,
+    Runs,
+    Settings,
+)
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.timing import REPEATS, latency
 from dgpuhash.bench.workers.bulk import bulk_steps
@@ -127,19 +138,19 @@ def run(
     backend: Backend,
     *,
     workers: Sequence[int] | None = None,
-    modes: Sequence[str] = MODES,
-    chunk_size: int | None = None,
-    frac_match: float = 0.3,
+    modes: Modes = MODES,
+    chunk_size: ChunkSize = None,
+    frac_match: Annotated[float, Option(most=1)] = 0.3,
     multiplicity: int = 8,
-    verbs: Sequence[str] = VERBS,
+    verbs: Annotated[Sequence[str], Option(choices=VERBS, metavar="VERB")] = VERBS,
     partitions: Sequence[int] = (),
-    protocol: str | None = None,
-    devs: str | None = None,
-    rmm_pool_size: str | None = None,
+    protocol: Protocol = None,
+    devs: Devices = None,
+    rmm_pool_size: PoolSize = None,
     compare: bool = False,
-    repeats: int | None = None,
-    method: str = "auto",
-    settings: Sequence[str] = (),
+    repeats: Runs = None,
+    method: Method = "auto",
+    settings: Settings = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield rows for each verb and number of workers, 8 + 8-byte pairs.
 
@@ -161,15 +172,15 @@ def run(
     workers : sequence of int, optional
         Numbers of workers; default: 1, 2, 4 … up to the number of GPUs, or CPUs.
     modes : sequence of {"weak", "strong"}
-        Whether `chunk_size` is the rows of each worker, or of all workers together.
+        ``weak``: fixed rows per worker; ``strong``: fixed rows in all.
     chunk_size : int, optional
-        Rows.
+        Rows of a worker, or in all.
     frac_match : float
         The share of the merge's rows that have a partner.
     multiplicity : int
         Rows of a key for ``multi``.
     verbs : sequence of str, optional
-        Which of `VERBS`.
+        Verbs, e.g. build or merge; default: all.
     partitions : sequence of int, optional
         Numbers of partitions, in all, of the left frame of a further merge.
     protocol : {"tcp", "ucx", "ucxx"}, optional
@@ -209,10 +220,6 @@ def run(
     """
     if not 0 < frac_match <= 1:
         raise SpecError(f"--frac-match {frac_match}; give a share above 0, up to 1")
-    if foreign := [mode for mode in modes if mode not in MODES]:
-        raise SpecError(f"mode {foreign[0]!r}; use {' or '.join(MODES)}")
-    if foreign := [verb for verb in verbs if verb not in VERBS]:
-        raise SpecError(f"verb {foreign[0]!r}; use {', '.join(VERBS)}")
     gpus = None if devs is None else devs.split(",")
     counts = sorted(set(workers or counts_for(backend, gpus)))
     check_counts(counts, gpus, backend)

@@ -265,7 +265,7 @@ def test_chosen_libraries_and_those_that_are_not_there(monkeypatch: pytest.Monke
         ({"rows": 10}, "--rows 10; give at least 100"),
     ):
         with pytest.raises(SpecError, match=said):
-            list(run.run(CPU, **options))  # type: ignore[arg-type]
+            bench.run("frames", quiet=True, **options)  # type: ignore[arg-type]
     gpu: Any = type("Gpu", (), {"name": "cuda"})()
     with pytest.raises(DeviceError, match="measures the CPU"):
         list(run.run(gpu))

@@ -7,18 +7,17 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from dgpuhash import bench
-from dgpuhash.bench.kmer import counting, databases, inputs, programs, run, task
+from dgpuhash.bench.kmer import counting, databases, inputs, programs, run
 from dgpuhash.bench.kmer.databases import Calls
 from dgpuhash.bench.kmer.programs import Command, Spent
 from dgpuhash.bench.report.reading import problem_of
-from dgpuhash.cli import bench as commands
 from dgpuhash.cli import main
 from dgpuhash.errors import DgpuhashError, SpecError
 from dgpuhash.kmer import KmerCounts
@@ -46,6 +45,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Run this package's commands in this process, which starts none; return what was run."""
     ran: list[list[str]] = []
+    run_program = programs.measured
 
     def measured(command: Command, log: Path) -> Spent:
         words = [str(word) for word in command]
@@ -58,10 +58,10 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             ran.append(words[:2])
         else:
             ran.append(words)
-            return programs.measured(command, log)
+            return run_program(command, log)
         return Spent(0.5, 0.75, 2**20)
 
-    for module in (counting, databases, task):
+    for module in (counting, databases, programs):
         monkeypatch.setattr(module, "measured", measured)
     return ran
 
@@ -192,11 +192,11 @@ def test_reads_are_the_same_each_time(
 
 
 def test_the_command_has_every_question() -> None:
-    assert commands._KMERS == run.QUESTIONS + run.CONSTRUCTIONS + run.SCALINGS
-    assert commands._LYING == MODES
-    kinds: Any = next(
-        each
-        for each in main.commands["bench"].commands["kmer"].params
-        if each.name == "kinds"  # type: ignore[attr-defined]
-    )
-    assert tuple(kinds.type.choices) == run.KINDS
+    choices = {
+        each.name: tuple(each.type.choices)
+        for each in main.commands["bench"].commands["kmer"].params  # type: ignore[attr-defined]
+        if isinstance(each.type, click.Choice)
+    }
+    assert choices["questions"] == run.QUESTIONS + run.CONSTRUCTIONS + run.SCALINGS
+    assert choices["modes"] == MODES
+    assert choices["kinds"] == run.KINDS

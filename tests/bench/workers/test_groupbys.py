@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgpuhash import backend
+from dgpuhash import backend, bench
 from dgpuhash.bench.frames import on_workers
 from dgpuhash.bench.frames.on_workers import Expected, GroupedRows, answers_of, made_rows
 from dgpuhash.bench.report.grids import grids
@@ -56,4 +56,4 @@ def test_answers_are_checked(verb: str) -> None:
 )
 def test_refusals(options: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        next(on_workers.run(CPU, workers=1, **options))
+        bench.run("groupbys", device="cpu", workers=1, quiet=True, **options)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from dgpuhash.bench.papers.case import Case
-from dgpuhash.bench.papers.sorted_array import SortedArray
+from dgpuhash.bench.papers.case import Case, SortedArray
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.stores.method import methods
 

@@ -11,10 +11,8 @@ import numpy as np
 
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.keys import Sample, draw, keys_of
-from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.papers.case import Case, Mix, SortedArray
 from dgpuhash.bench.papers.drawn.figure import SORTED, Point
-from dgpuhash.bench.papers.mix import Mix
-from dgpuhash.bench.papers.sorted_array import SortedArray
 from dgpuhash.tables import KeyIds, MultiMap
 
 Rows = Iterator[dict[str, Any]]
