@@ -2,6 +2,8 @@
 export VENV ?= .venv
 INSIDE = $(VENV)/bin/python
 INSTALLED = $(VENV)/.installed
+# The demo needs no requirements of the tests; where these are installed, it runs there.
+FOR_DEMO = $(or $(wildcard $(INSTALLED)),$(VENV)/.installed-for-demo)
 # Tests start hundreds of processes: what these import is compiled once, whatever the caller's setting.
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES = pyproject.toml CMakeLists.txt scripts/install $(shell find kernels -type f)
@@ -12,7 +14,7 @@ help:                       ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## */\1 /p' $(MAKEFILE_LIST) | while read -r target said; do \
 	    printf '%-10s  %s\n' "$$target" "$$said"; done
 
-demo: $(INSTALLED)          ## run the main job: index, join, look up, compared with pandas
+demo: $(FOR_DEMO)           ## run the main job: index, join, look up, compared with pandas
 	$(INSIDE) -m dgpuhash demo
 
 test: $(INSTALLED)          ## run the tests and the docstrings' examples
@@ -95,4 +97,8 @@ clean:                      ## remove the environment and everything that was bu
 
 $(INSTALLED): $(SOURCES)
 	scripts/install
+	touch $@
+
+$(VENV)/.installed-for-demo: $(SOURCES)
+	EXTRAS=demo scripts/install
 	touch $@
