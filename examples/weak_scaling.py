@@ -1,24 +1,48 @@
 """Weak scaling of a map on 1, 2, 4 … workers (WarpCore, Fig. 6): as many pairs for each of them."""
 
 import argparse
+import os
 import time
+from contextlib import contextmanager
 
 import dask.array as da
 import pandas as pd
-from distributed import wait
+from distributed import Client, LocalCluster, wait
 
 from dgpuhash import backend
-from dgpuhash.bench.workers.cluster import Workers, counts_for, start
-from dgpuhash.bench.workers.scaling import CHUNKS
 from dgpuhash.distributed import DistributedMap
 
+ROWS = {"cpu": 2**20, "cuda": 2**27}
 
-def seconds(crew: Workers, rows: int, method: str) -> tuple[float, float]:
+
+@contextmanager
+def start(device: str, count: int):
+    """Yield a client of as many workers: processes with a thread each, or one for each GPU."""
+    if device == "cuda":
+        from dask_cuda import LocalCUDACluster
+
+        pool = {"rmm_pool_size": 0.5, "rmm_allocator_external_lib_list": ["cupy"]}
+        cluster = LocalCUDACluster(n_workers=count, protocol="ucxx", **pool)
+    else:
+        cluster = LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None)
+    with cluster, Client(cluster) as client:
+        client.wait_for_workers(count)
+        yield client
+
+
+def workers_there(device: str) -> int:
+    """Return how many workers there are GPUs or cores for."""
+    if device == "cuda":
+        return backend.get(device).xp.cuda.runtime.getDeviceCount()
+    return len(os.sched_getaffinity(0))
+
+
+def seconds(client: Client, device: str, rows: int, method: str) -> tuple[float, float]:
     """Return the seconds of an insert and of a find of as many new pairs on each worker."""
-    xp, n = backend.get(crew.device).xp, rows * len(crew)
+    xp, n = backend.get(device).xp, rows * len(client.nthreads())
     values = da.arange(n, chunks=rows, dtype="int64").map_blocks(xp.asarray, meta=xp.arange(0))
-    wait(pairs := crew.client.persist([values * 0x9E3779B97F4A7C1, values]))
-    options = {"device": crew.device, "client": crew.client, "method": method}
+    wait(pairs := client.persist([values * 0x9E3779B97F4A7C1, values]))
+    options = {"device": device, "client": client, "method": method}
     with DistributedMap("int64", "int64", n, **options) as table:
         times = [time.perf_counter()]
         fresh = table.insert(*pairs)
@@ -30,10 +54,11 @@ def seconds(crew: Workers, rows: int, method: str) -> tuple[float, float]:
 
 
 def main(device: str, workers: list[int], method: str, rows: int | None) -> None:
-    lines, rows = [], rows or CHUNKS[device]
-    for count in workers or counts_for(backend.get(device), None):
-        with start(backend.get(device), count) as crew:
-            runs = pd.DataFrame([seconds(crew, rows, method) for _ in range(4)][1:])
+    lines, rows = [], rows or ROWS[device]
+    counts = [2**power for power in range(workers_there(device).bit_length())]
+    for count in workers or counts:
+        with start(device, count) as client:
+            runs = pd.DataFrame([seconds(client, device, rows, method) for _ in range(4)][1:])
         lines.append([count, rows * count, *(rows * count / runs.median() / 1e6)])
     table = pd.DataFrame(lines, columns=["workers", "pairs", "inserts, M/s", "finds, M/s"])
     rates = table.iloc[:, 2:].div(table["workers"], axis=0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +95,14 @@ def test_package_ships_its_type_marker():
     spec = importlib.util.find_spec("dgpuhash")
     assert spec is not None
     assert importlib.resources.files("dgpuhash").joinpath("py.typed").is_file()
+
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_import_public_names_alone(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "dgpuhash":
+            public = {*importlib.import_module(node.module).__all__, "backend", "bench"}
+            assert {alias.name for alias in node.names} <= public

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from crews import crew_of_threads
 from scipy import ndimage
 
-from dgpuhash import HashMap, HashSet
+from dgpuhash import HashMap, HashSet, backend
 from dgpuhash.backend.compiler import compile_kernels
 from dgpuhash.tables.user_kernels.verbs import view_of
 
@@ -156,15 +157,21 @@ def test_the_kernels_of_examples_compile(arch, name, verb, dtypes, parameters):
     assert "warning" not in compile_kernels((), ["run"], arch, code=code).log.lower()
 
 
+@contextmanager
+def client_of_threads(device, count):
+    with crew_of_threads(backend.get(device), count) as crew:
+        yield crew.client
+
+
 def test_weak_scaling_tells_the_efficiency(capsys, monkeypatch):
     scaling = program("weak_scaling")
-    monkeypatch.setattr(scaling, "start", crew_of_threads)
+    monkeypatch.setattr(scaling, "start", client_of_threads)
     scaling.main("cpu", [1, 2], "slab", 3000)
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "slab, cpu"
     alone, both = map(numbers, lines[1:])
     assert (alone[:2], alone[4:], both[:2]) == ([1, 3000], [1, 1], [2, 6000])
-    monkeypatch.setattr(scaling, "seconds", lambda crew, rows, method: (len(crew) * 0.25, 0.5))
+    monkeypatch.setattr(scaling, "seconds", lambda client, *_: (len(client.nthreads()) * 0.25, 0.5))
     scaling.main("cpu", [1, 2], "auto", 2_000_000)
     lines = capsys.readouterr().out.splitlines()
     assert numbers(lines[2]) == [1, 2e6, 8, 4, 1, 1]
