@@ -170,3 +170,22 @@ def test_an_index_without_distributions_says_how_to_get_some():
         chosen_distribution({}, None)
     with pytest.raises(SpecError, match="counted by one process; build without client="):
         MinimizerIndex.build("x.fa", taxonomy="x", client=object(), distributions=[100])
+
+
+def test_commands_say_that_distributions_are_left_out(folder, tmp_path):
+    settings = ["--rule", "kraken2", "--taxonomy", folder / "taxonomy", "-k", 20, "-l", 15]
+    one, other, both = (tmp_path / f"{name}.dgki" for name in ("one", "other", "both"))
+    given = [*settings, "--spaces", 2, "-o"]
+    run("build", folder / "0.fa", "--distributions", 75, *given, one)
+    run("build", folder / "1.fa", *given, other)
+    said = "note: the distributions of reads are left out"
+    more = ["add", one, folder / "1.fa", "--taxonomy", folder / "taxonomy"]
+    for command in (["merge", one, other], ["merge", other, one], more):
+        result = CliRunner().invoke(main, ["kmer", *map(str, command), "-o", str(both), "--force"])
+        assert result.exit_code == 0, result.output
+        assert result.stderr.count(said) == 1
+        assert load_index(both).distributions == {}
+    more = ["add", other, folder / "0.fa", "--taxonomy", folder / "taxonomy"]
+    result = CliRunner().invoke(main, ["kmer", *map(str, more)])
+    assert result.exit_code == 0
+    assert said not in result.stderr

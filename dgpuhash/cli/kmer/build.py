@@ -168,15 +168,26 @@ def add(
     start = time.perf_counter()
     tree = opened_taxonomy(taxonomy, gtdb)
     index = load_index(db, device)
+    lost = lost_distributions(index)
     with letter_progress() as progress:
         read = References(
             references, mask=index.settings.mask, order=index.settings.order,
             known=index.targets, progress=progress.of(lambda: read.letters),
         )  # fmt: skip
         index.add(read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced)
-    _tell_notes(read.notes)
+    _tell_notes([*read.notes, *lost])
     saved_as(index, output or db, overwrite or output is None)
     _report(index, output or db, start)
+
+
+def lost_distributions(index: Any) -> list[str]:
+    """Return a note where an index has distributions, which one of more references has not."""
+    if not getattr(index, "distributions", None):
+        return []
+    return [
+        "the distributions of reads are left out, as there are more references now; build the "
+        "index with --distributions"
+    ]
 
 
 def _tell_notes(notes: list[str]) -> None:

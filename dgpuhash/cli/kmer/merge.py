@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dgpuhash.cli.kmer.build import lost_distributions
 from dgpuhash.cli.kmer.options import force, output, saved_as
 from dgpuhash.errors import DgpuhashError, SpecError
 
@@ -65,16 +66,24 @@ def _merged_indexes(files: tuple[str, ...]) -> Any:
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.databases.merging import merged
 
-    file = files[0]
+    file, lost = files[0], list[str]()
+
+    def load(name: str) -> Any:
+        index = load_index(name)
+        lost.extend(lost_distributions(index))
+        return index
 
     def others() -> Iterator[Any]:
         nonlocal file
         for file in files[1:]:
-            yield load_index(file)
+            yield load(file)
 
     try:
-        return merged(load_index(file), others())
+        made = merged(load(file), others())
     except DgpuhashError as error:
         if file in str(error):
             raise
         raise type(error)(f"{file}: {error}") from error
+    for note in lost[:1]:
+        click.echo(f"note: {note}", err=True)
+    return made
