@@ -21,13 +21,12 @@ from dgpuhash.tables.arguments.interop import (
     natural_dtype,
 )
 from dgpuhash.tables.base import Table
-from dgpuhash.tables.bucket_list.storage import insert_all, saved_lists
 from dgpuhash.tables.bucket_list.streaming import Keep
+from dgpuhash.tables.bucket_list.values import ListStore
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.open_addressing.slot_order import SlotOrder
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
-from dgpuhash.tables.store import ListStore
 from dgpuhash.tables.stores.list_batches import ExecutesLists
 from dgpuhash.tables.stores.method import multimap_spec, require_order
 from dgpuhash.tables.user_kernels.verbs import UserKernels
@@ -187,7 +186,7 @@ class MultiMap(ExecutesLists, UserKernels, Table):
         filled = ((words_of(bits), rows) for bits, rows in pairs if len(bits))
         asked = keep and (lambda bits, counts: keep(self._stored_keys(bits), counts))
         for first in filled:
-            insert_all(self._lists, chain([first], filled), memory, asked)
+            self._lists.insert_all(chain([first], filled), memory, asked)
 
     @classmethod
     def from_lists(
@@ -404,7 +403,7 @@ class MultiMap(ExecutesLists, UserKernels, Table):
         return cast(ListStore, self._opened())
 
     def _saved_buffers(self) -> Mapping[str, np.ndarray | Pieces]:
-        return saved_lists(self._lists)
+        return self._lists.saved_lists()
 
     def _restore(self, buffers: Buffers, size: int) -> None:
         backend = self._home()

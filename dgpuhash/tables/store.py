@@ -169,38 +169,6 @@ class Store(AnyStore, Protocol):
         """Return how batches are split into ranges of the store, or None for not at all."""
 
 
-class ListStore(AnyStore, Protocol):
-    """Key words, and lists of values, of a multimap on one device.
-
-    Values are in the form in which `as_device_array` gives them.
-    """
-
-    @property
-    def pairs(self) -> int:
-        """Number of stored pairs."""
-
-    def insert(self, bits: Any, rows: Any, *then: Step) -> None:
-        """Append at least one value to its key's list; run `then` in the same call."""
-
-    def build(self, bits: Any, offsets: Any, rows: Any, order: Any = None) -> None:
-        """Store lists of values, at least one in each, in this empty store.
-
-        `order` is that in which the keys stood in other slots, or None.
-        """
-
-    def find(self, bits: Any) -> tuple[Any, Any]:
-        """Return the values of all keys, and their offsets (int64)."""
-
-    def counts(self, bits: Any) -> Any:
-        """Return each key's number of values (int64)."""
-
-    def lists(self) -> tuple[Any, Any, Any]:
-        """Return the distinct key words, the offsets of their lists, and all values."""
-
-    def compact(self) -> None:
-        """Store each key's values so that lookups are fastest."""
-
-
 class IdStore(Protocol):
     """Key words, and their ids, of a two-way index on one device; built once."""
 

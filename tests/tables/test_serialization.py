@@ -25,7 +25,6 @@ from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedErro
 from dgpuhash.frames import FrameIndex
 from dgpuhash.tables import HashMap, HashSet, MultiMap, serialization
 from dgpuhash.tables.arguments.checksums import Pieces, digest_of
-from dgpuhash.tables.bucket_list.storage import saved_lists
 from dgpuhash.tables.open_addressing import slot_order
 from dgpuhash.tables.serialization import read_file, write_file
 
@@ -284,10 +283,10 @@ def test_multimaps_are_saved_piece_by_piece(device, tmp_path, monkeypatch):
         rows = slice(part, part + 50_000)
         table.insert(device.array(keys[rows]), device.array(values[rows]))
     table.save(tmp_path / "whole")
-    whole = saved_lists(table._lists)
+    whole = table._lists.saved_lists()
     for at_once in (100, 2**11):
         monkeypatch.setattr(slot_order, "_SLICE", {"cpu": at_once, "cuda": at_once})
-        made = saved_lists(table._lists)
+        made = table._lists.saved_lists()
         assert made.keys() == whole.keys()
         for name in ("keys", "offsets", "values"):
             sizes = [piece.nbytes for piece in made[name].make()]

@@ -14,12 +14,6 @@ from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, strings_of
 from dgpuhash.kmer.sketches.settings import SketchSettings
 from dgpuhash.tables import HashSet, MultiMap
 from dgpuhash.tables.arguments.checksums import Pieces
-from dgpuhash.tables.bucket_list.storage import (
-    longest_list,
-    ordered_lists,
-    pair_slices,
-    saved_lists,
-)
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.typing import Device
 
@@ -83,7 +77,7 @@ def stored(
 
     def kept() -> Iterator[tuple[Any, Any]]:
         if len(table):
-            yield from pair_slices(table._lists)
+            yield from table._lists.pair_slices()
         for features, locations in found:
             if len(dropped):
                 stays = ~dropped.contains(features)
@@ -160,7 +154,7 @@ _LOCATION, _OFFSET = np.dtype(np.uint64), np.dtype(np.int64)
 
 def size_of(table: MultiMap) -> tuple[int, int, int, int]:
     """Return the numbers of features and of locations, the most of one feature, and bytes."""
-    return table.n_keys, len(table), longest_list(table._lists), table.nbytes
+    return table.n_keys, len(table), table._lists.longest_list(), table.nbytes
 
 
 def joined_sizes(sizes: Sequence[tuple[int, int, int, int]]) -> dict[str, float]:
@@ -178,7 +172,7 @@ def joined_sizes(sizes: Sequence[tuple[int, int, int, int]]) -> dict[str, float]
 
 def arrays_of(backend: Backend, table: MultiMap, dropped: HashSet) -> dict[str, np.ndarray]:
     """Return what a file of an index has of its features, on the host."""
-    *lists, order = ordered_lists(table._lists)
+    *lists, order = table._lists.ordered_lists()
     features, offsets, locations = map(backend.to_host, lists)
     return {
         "features": features,
@@ -193,7 +187,7 @@ def saved_arrays(
     backend: Backend, table: MultiMap, dropped: HashSet
 ) -> dict[str, np.ndarray | Pieces]:
     """Return the same as they are written, some features on the host at a time."""
-    saved = saved_lists(table._lists)
+    saved = table._lists.saved_lists()
     return {
         "features": saved.pop("keys"),
         "offsets": saved.pop("offsets"),

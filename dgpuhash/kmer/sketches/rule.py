@@ -38,7 +38,6 @@ from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
 from dgpuhash.kmer.sketches.sketching import n_windows, sketch_references
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashSet, MultiMap
-from dgpuhash.tables.bucket_list.storage import pair_slices
 from dgpuhash.tables.open_addressing.slot_order import SlotOrder
 from dgpuhash.tables.select import spread
 from dgpuhash.typing import Device
@@ -212,7 +211,7 @@ class SketchRule(Rule):
             made.dropped.insert(part.dropped.items())
             shift, before = np.uint64(before << 32), len(rule.targets.names)
             found += part.found
-            for features, locations in pair_slices(part.table._lists):
+            for features, locations in part.table._lists.pair_slices():
                 yield features, locations + shift
 
         for rule, part in parts:

@@ -12,13 +12,14 @@ from dgpuhash.backend import Backend, struct_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.checksums import Pieces
-from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype
+from dgpuhash.tables.arguments.encoding import value_words, values_of
 from dgpuhash.tables.bucket_list import table as bucket_list
 from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
 from dgpuhash.tables.bucket_list.part_lists import settle_parts
 from dgpuhash.tables.bucket_list.pool import NO_VALUES, ValueLists, list_numbers
 from dgpuhash.tables.bucket_list.streaming import DealtPairs, Keep, grouped_parts, kept
 from dgpuhash.tables.bucket_list.table import OpenedBatch
+from dgpuhash.tables.bucket_list.values import ListStore
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.slot_order import (
@@ -27,101 +28,13 @@ from dgpuhash.tables.open_addressing.slot_order import (
     order_in,
     ordered_items,
 )
-from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
-from dgpuhash.tables.store import Lent, ListStore, no_appends
+from dgpuhash.tables.store import Lent, no_appends
 
 _GARBAGE_ROWS = 1024
 
 
-def insert_all(
-    store: ListStore,
-    batches: Iterable[tuple[Any, Any]],
-    memory: int | None = None,
-    keep: Keep | None = None,
-) -> None:
-    """Insert batches of pairs, at least one in each, into lists that are contiguous then.
-
-    Where `memory` bytes are not enough for all pairs, these go to a file. `keep` returns a mask of
-    the keys that stay.
-    """
-    if isinstance(store, ListStorage) and store.fills_by_parts:
-        store.fill_by_parts(batches, memory, keep)
-        return
-    for bits, rows in batches:
-        store.insert(bits, rows)
-    if keep is not None:
-        bits, offsets, _ = store.lists()
-        store.erase(bits[~keep(bits, offsets[1:] - offsets[:-1])])
-    store.compact()
-
-
-def ordered_lists(store: ListStore) -> tuple[Any, Any, Any, SlotOrder | None]:
-    """Return keys, offsets and values as `ListStore.lists` does, and the order of keys in slots."""
-    if not isinstance(store, ListStorage):
-        return (*store.lists(), None)
-    bits, entries, order = ordered_items(store._keys.slots)
-    words, offsets = store._lists.gather(store._lists.open(entries), entries)
-    return bits, offsets, store._decode(words), order
-
-
-def saved_lists(store: ListStore) -> dict[str, np.ndarray | Pieces]:
-    """Return what a file has of lists: keys, offsets, values, and the order of keys if any.
-
-    Of a `ListStorage` some keys are on the host at a time; it must not change meanwhile.
-    """
-    host = store.backend.to_host
-    if not isinstance(store, ListStorage):
-        keys, offsets, values = map(host, store.lists())
-        return {"keys": keys, "offsets": offsets, "values": values}
-    slots, lists = store._keys.slots, store._lists
-
-    def offset_pieces() -> Iterator[np.ndarray]:
-        yield np.zeros(1, np.int64)
-        end = 0
-        for _, entries in item_slices(slots):
-            ends = end + np.cumsum(host(lists.count(lists.open(entries))), dtype=np.int64)
-            end = int(ends[-1]) if len(ends) else end
-            yield ends
-
-    def value_pieces() -> Iterator[np.ndarray]:
-        for _, entries in item_slices(slots):
-            yield host(store._decode(lists.gather(lists.open(entries), entries)[0]))
-
-    order = order_in(slots)
-    return {
-        "keys": Pieces(
-            len(store) * slots.key.itemsize, lambda: (host(bits) for bits, _ in item_slices(slots))
-        ),
-        "offsets": Pieces((len(store) + 1) * 8, offset_pieces),
-        "values": Pieces(store.pairs * store._dtype.itemsize, value_pieces),
-        **({} if order is None else order.buffers()),
-    }
-
-
-def pair_slices(store: ListStore) -> Iterator[tuple[Any, Any]]:
-    """Yield keys and values as `ListStore.items` returns them, of some keys at a time."""
-    if not isinstance(store, ListStorage):
-        yield store.items()
-        return
-    for bits, entries in item_slices(store._keys.slots):
-        words, offsets = store._lists.gather(store._lists.open(entries), entries)
-        yield bits[list_numbers(store.backend, offsets, len(words))], store._decode(words)
-
-
-def longest_list(store: ListStore) -> int:
-    """Return how many values the key with the most has."""
-    if not isinstance(store, ListStorage):
-        _, offsets, _ = store.lists()
-        sizes: Iterable[Any] = [offsets[1:] - offsets[:-1]]
-    else:
-        lists = store._lists
-        slices = item_slices(store._keys.slots)
-        sizes = (lists.count(lists.open(entries)) for _, entries in slices)
-    return max((int(each.max()) for each in sizes if len(each)), default=0)
-
-
-class ListStorage:
+class ListStorage(ListStore):
     """Store of a multimap (see `ListStore`): slots of keys, and a pool of values.
 
     Parameters
@@ -141,12 +54,9 @@ class ListStorage:
     def __init__(
         self, backend: Backend, spec: TableSpec, key: np.dtype[Any], capacity: int
     ) -> None:
-        assert spec.value is not None
         self.backend: Backend = backend
         self._spec = spec
-        self._dtype = spec.value
-        self._inline = self._dtype.itemsize in (1, 2, 4, 8)
-        self._word = word_dtype(self._dtype) if self._inline else np.dtype(np.uint64)
+        self._word = self._set_values(spec)
         self._cap = None if spec.cap is None else Cap(backend, spec.cap, self._dtype)
         self._known_size = 0
         self._payload, self._lists = self._no_payload(), self._new_lists()
@@ -226,15 +136,16 @@ class ListStorage:
         keys = opened.batch.keys
         store.commit(*made.steps, store.replacing(keys, made.entries), after, *then)
 
-    @property
-    def fills_by_parts(self) -> bool:
-        """Whether `fill_by_parts` can be called."""
-        return self._inline and len(self) == 0
-
-    def fill_by_parts(
-        self, batches: Iterable[tuple[Any, Any]], memory: int | None, keep: Keep | None
+    def insert_all(
+        self,
+        batches: Iterable[tuple[Any, Any]],
+        memory: int | None = None,
+        keep: Keep | None = None,
     ) -> None:
-        """Store the values of all batches in this empty store; see `insert_all`."""
+        """See `ListStore`; an empty store settles the values part by part."""
+        if not self._inline or len(self):
+            super().insert_all(batches, memory, keep)
+            return
         backend, cap, seed = self.backend, self._cap, self._keys.slots.seed
         dealt = DealtPairs(backend, seed, memory)
         try:
@@ -287,16 +198,43 @@ class ListStorage:
         self._known_size = size - int((counts * erased).sum())
         return erased
 
-    def items(self) -> tuple[Any, Any]:
-        """Return the key words and values of all pairs."""
-        bits, offsets, words = bucket_list.all_lists(self._keys, self._lists)
-        owners = list_numbers(self.backend, offsets, len(words))
-        return bits[owners], self._decode(words)
+    def ordered_lists(self) -> tuple[Any, Any, Any, SlotOrder | None]:
+        """See `ListStore`."""
+        bits, entries, order = ordered_items(self._keys.slots)
+        words, offsets = self._gather(entries)
+        return bits, offsets, self._decode(words), order
 
-    def lists(self) -> tuple[Any, Any, Any]:
-        """Return the distinct key words, the offsets of their lists, and all values."""
-        bits, offsets, words = bucket_list.all_lists(self._keys, self._lists)
-        return bits, offsets, self._decode(words)
+    def saved_lists(self) -> dict[str, np.ndarray | Pieces]:
+        """See `ListStore`; some keys are on the host at a time."""
+        host, slots, order = self.backend.to_host, self._keys.slots, order_in(self._keys.slots)
+
+        def offset_pieces() -> Iterator[np.ndarray]:
+            yield np.zeros(1, np.int64)
+            end = 0
+            for sizes in self._sizes():
+                ends = end + np.cumsum(host(sizes), dtype=np.int64)
+                end = int(ends[-1]) if len(ends) else end
+                yield ends
+
+        def value_pieces() -> Iterator[np.ndarray]:
+            for _, entries in item_slices(slots):
+                yield host(self._decode(self._gather(entries)[0]))
+
+        return {
+            "keys": Pieces(
+                len(self) * slots.key.itemsize,
+                lambda: (host(bits) for bits, _ in item_slices(slots)),
+            ),
+            "offsets": Pieces((len(self) + 1) * 8, offset_pieces),
+            "values": Pieces(self.pairs * self._dtype.itemsize, value_pieces),
+            **({} if order is None else order.buffers()),
+        }
+
+    def pair_slices(self) -> Iterator[tuple[Any, Any]]:
+        """See `ListStore`."""
+        for bits, entries in item_slices(self._keys.slots):
+            words, offsets = self._gather(entries)
+            yield bits[list_numbers(self.backend, offsets, len(words))], self._decode(words)
 
     def compact(self) -> None:
         """Store each key's values contiguously."""
@@ -360,21 +298,22 @@ class ListStorage:
         opened = bucket_list.open_batch(self._keys, self._lists, batch)
         return opened if self._cap is None else self._cap.beside(self._lists, opened)
 
-    def _no_payload(self) -> ValueRows | None:
-        return None if self._inline else ValueRows(self.backend, self._dtype)
+    def _list_words(self) -> tuple[Any, Any, Any]:
+        """See `ListStore`."""
+        return bucket_list.all_lists(self._keys, self._lists)
+
+    def _gather(self, entries: Any) -> tuple[Any, Any]:
+        """Return the value words of slots' lists, and their offsets."""
+        return self._lists.gather(self._lists.open(entries), entries)
+
+    def _sizes(self) -> Iterator[Any]:
+        """See `ListStore`."""
+        for _, entries in item_slices(self._keys.slots):
+            yield self._lists.count(self._lists.open(entries))
 
     def _new_lists(self) -> ValueLists:
         first, growth = self._spec.initial_bucket, self._spec.growth
         return ValueLists(self.backend, self._word, first=first, growth=growth)
-
-    def _store_payload(self, payload: ValueRows | None, rows: Any) -> tuple[ValueRows | None, Any]:
-        """Return the payload with the rows added, if any, and the rows' words."""
-        return (None, value_words(rows, self._dtype)) if payload is None else payload.appended(rows)
-
-    def _decode(self, words: Any) -> Any:
-        if self._payload is None:
-            return values_of(self.backend, words, self._dtype)
-        return self._payload.take(words.view(np.int64))
 
     def _tidy(self) -> None:
         """Compact when erased values take more room than live ones."""
@@ -387,7 +326,7 @@ class ListStorage:
         Reserves numbers for `room` further lists. With `room`, wide values keep their row numbers,
         because the batch to insert already has its own.
         """
-        bits, offsets, words = bucket_list.all_lists(self._keys, self._lists)
+        bits, offsets, words = self._list_words()
         store, payload = self._keys, self._payload
         if payload is not None and room == 0:
             payload = payload.kept(words.view(np.int64))

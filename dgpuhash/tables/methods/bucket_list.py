@@ -85,7 +85,7 @@ class BucketListStore(ListMethodStore):
             return
         self.attempts = 0
         payload = self._payload
-        keys, offsets, words = self._lists()
+        keys, offsets, words = self._list_words()
         if payload is not None:
             payload = payload.kept(words.view(np.int64))
             words = self.backend.xp.arange(len(words), dtype=np.uint64)

@@ -11,8 +11,9 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype, words_of
+from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.bucket_list.pool import list_numbers
+from dgpuhash.tables.bucket_list.values import ListStore
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
@@ -43,7 +44,7 @@ class Batch(NamedTuple):
         return len(self.keys) if self.rows is None else len(self.rows)
 
 
-class ListMethodStore(RecipeStore[ListRecipe]):
+class ListMethodStore(RecipeStore[ListRecipe], ListStore):
     """Store (see `ListStore`) whose tables follow a method's `ListRecipe`.
 
     As `MethodStore`; an append cannot be undone, so that an exception while refused rows are
@@ -69,11 +70,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         key: np.dtype[Any],
         capacity: int,
     ) -> None:
-        assert spec.value is not None
-        self._dtype = spec.value
-        self._inline = self._dtype.itemsize in (1, 2, 4, 8)
-        word = word_dtype(self._dtype) if self._inline else np.dtype(np.uint64)
-        super().__init__(recipe, backend, spec, key, word, capacity)
+        super().__init__(recipe, backend, spec, key, self._set_values(spec), capacity)
         self._payload = self._no_payload()
         # Values of the keys whose bits are all ones, and one less.
         self._beside = self._nothing()
@@ -118,10 +115,6 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         broken = assigner(self, _table=BrokenSlots(table))
         self.backend.in_one_call([step, broken, *self._publishing(table, batch), *then])
 
-    def build(self, bits: Any, offsets: Any, rows: Any, order: Any = None) -> None:
-        """See `ListStore`."""
-        self.insert(bits[list_numbers(self.backend, offsets, len(rows))], rows)
-
     def find(self, bits: Any) -> tuple[Any, Any]:
         """See `ListStore`."""
         words, offsets = self._gather(self._inner(bits, None)[0])
@@ -163,15 +156,10 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         erased[chosen] = gone
         return erased
 
-    def items(self) -> tuple[Any, Any]:
-        """See `ListStore`."""
-        bits, offsets, values = self.lists()
-        return bits[list_numbers(self.backend, offsets, len(values))], values
-
     def lists(self) -> tuple[Any, Any, Any]:
         """See `ListStore`."""
-        keys, offsets, words = self._lists()
-        return keys.astype(self._key, copy=False), offsets, self._decode(words)
+        keys, offsets, values = super().lists()
+        return keys.astype(self._key, copy=False), offsets, values
 
     def compact(self) -> None:
         """See `ListStore`."""
@@ -227,19 +215,10 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         assert value is not None
         return self.backend.empty(0, value), self.backend.empty(0, value)
 
-    def _no_payload(self) -> ValueRows | None:
-        return None if self._inline else ValueRows(self.backend, self._dtype)
-
-    def _store_payload(self, payload: ValueRows | None, rows: Any) -> tuple[ValueRows | None, Any]:
-        """Return the payload with the rows added, if any, and the rows' words."""
-        return (None, value_words(rows, self._dtype)) if payload is None else payload.appended(rows)
-
     def _decode(self, words: Any) -> Any:
+        """See `ListStore`; words may be as wide as the table's."""
         assert self._value is not None
-        words = words.astype(self._value, copy=False)
-        if self._payload is None:
-            return values_of(self.backend, words, self._dtype)
-        return self._payload.take(words.view(np.int64))
+        return super()._decode(words.astype(self._value, copy=False))
 
     def _batch(self, bits: Any, words: Any, payload: ValueRows | None) -> Batch:
         """Return pairs, with those of reserved keys beside the others."""
@@ -263,8 +242,8 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         table.gather(keys, offsets, values, self._beside)
         return values, offsets
 
-    def _lists(self) -> tuple[Any, Any, Any]:
-        """Return distinct keys, offsets and value words, as the table has them."""
+    def _list_words(self) -> tuple[Any, Any, Any]:
+        """See `ListStore`: as the table has them."""
         reserved = [
             mark for mark, values in zip(self._marks, self._beside, strict=True) if len(values)
         ]
@@ -369,7 +348,7 @@ class ListMethodStore(RecipeStore[ListRecipe]):
         ):
             return
         self.attempts = 0
-        keys, offsets, words = self._lists()
+        keys, offsets, words = self._list_words()
         payload = self._payload.kept(words.view(np.int64))
         owners = keys[list_numbers(self.backend, offsets, len(words))]
         numbers = self.backend.xp.arange(len(words), dtype=np.uint64)

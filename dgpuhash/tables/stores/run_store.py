@@ -10,9 +10,10 @@ import numpy as np
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.launches import Step
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.arguments.encoding import value_words, values_of, word_dtype, words_of
+from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.bucket_list.grouping import group_by_key
 from dgpuhash.tables.bucket_list.pool import list_numbers
+from dgpuhash.tables.bucket_list.values import ListStore
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
@@ -37,7 +38,7 @@ class _Runs(NamedTuple):
         return int(self.starts.nbytes + self.words.nbytes) + beside
 
 
-class RunStore:
+class RunStore(ListStore):
     """Store (see `ListStore`) whose keys are in a table of a recipe (Alcantara's thesis, §6.3).
 
     The pairs of a batch are sorted by key, in the order in which they came, and each key is given
@@ -65,11 +66,8 @@ class RunStore:
         key: np.dtype[Any],
         capacity: int,
     ) -> None:
-        assert spec.value is not None
         self.backend: Backend = backend
-        self._dtype = spec.value
-        self._inline = self._dtype.itemsize in (1, 2, 4, 8)
-        self._word = word_dtype(self._dtype) if self._inline else np.dtype(np.uint64)
+        self._word = self._set_values(spec)
         self._keys: MovingStore = recipe.open(backend, spec, key, key, capacity)
         self._key = key
         self._runs = self._no_runs()
@@ -77,6 +75,11 @@ class RunStore:
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    @property
+    def _payload(self) -> ValueRows | None:  # type: ignore[override]
+        """Values of more than 8 bytes."""
+        return self._runs.payload
 
     @property
     def table(self) -> MovingRecipe:
@@ -124,22 +127,14 @@ class RunStore:
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """See `ListStore`."""
-        payload = self._runs.payload
-        if payload is None:
-            words = value_words(rows, self._dtype)
-        else:
-            payload, words = payload.appended(rows)
+        payload, words = self._store_payload(self._payload, rows)
         bits, size = words_of(bits), self.pairs + len(rows)
         if len(self):
             xp = self.backend.xp
-            keys, offsets, held = self._lists()
+            keys, offsets, held = self._list_words()
             owners = list_numbers(self.backend, offsets, len(held))
             bits, words = xp.concatenate([keys[owners], bits]), xp.concatenate([held, words])
         self._build(bits, words, payload, size, *then)
-
-    def build(self, bits: Any, offsets: Any, rows: Any, order: Any = None) -> None:
-        """See `ListStore`."""
-        self.insert(bits[list_numbers(self.backend, offsets, len(rows))], rows)
 
     def find(self, bits: Any) -> tuple[Any, Any]:
         """See `ListStore`."""
@@ -159,23 +154,13 @@ class RunStore:
         self._known_pairs = None
         return self._keys.erase(bits)
 
-    def items(self) -> tuple[Any, Any]:
-        """See `ListStore`."""
-        bits, offsets, values = self.lists()
-        return bits[list_numbers(self.backend, offsets, len(values))], values
-
-    def lists(self) -> tuple[Any, Any, Any]:
-        """See `ListStore`."""
-        keys, offsets, words = self._lists()
-        return keys, offsets, self._decode(words)
-
     def compact(self) -> None:
         """See `ListStore`: drops the values of erased keys."""
         size = self.pairs
         if size < len(self._runs.words):
-            keys, offsets, words = self._lists()
+            keys, offsets, words = self._list_words()
             owners = list_numbers(self.backend, offsets, len(words))
-            self._build(keys[owners], words, self._runs.payload, size)
+            self._build(keys[owners], words, self._payload, size)
 
     def reserve(self, keys: int) -> None:
         """See `ListStore`."""
@@ -220,8 +205,7 @@ class RunStore:
         return made
 
     def _no_runs(self) -> _Runs:
-        backend = self.backend
-        payload = None if self._inline else ValueRows(backend, self._dtype)
+        backend, payload = self.backend, self._no_payload()
         return _Runs(backend.zeros(2, np.int64), backend.empty(0, self._word), payload)
 
     def _build(
@@ -271,14 +255,8 @@ class RunStore:
             )  # fmt: skip
         return words, offsets
 
-    def _lists(self) -> tuple[Any, Any, Any]:
-        """Return distinct keys, offsets and value words."""
+    def _list_words(self) -> tuple[Any, Any, Any]:
+        """See `ListStore`."""
         keys, numbers = self._keys.items()
         words, offsets = self._gather(numbers.astype(np.int64))
         return keys, offsets, words
-
-    def _decode(self, words: Any) -> Any:
-        payload = self._runs.payload
-        if payload is None:
-            return values_of(self.backend, words, self._dtype)
-        return payload.take(words.view(np.int64))
