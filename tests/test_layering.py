@@ -29,7 +29,7 @@ MOST_CODE = {
     "frames": 15_722,
     "tables": 11_783,
     "kmer": 10_996,
-    "bench": 9_383,
+    "bench": 9_379,
     "cli": 3_989,
     "backend": 1_670,
     "dask": 710,

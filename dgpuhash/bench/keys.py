@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
+from dgpuhash.bench.figure import require
 from dgpuhash.errors import SpecError
 
 _SHIFTS = {4: (16, 13, 16), 8: (33, 33, 33)}
@@ -182,6 +183,26 @@ class Sample:
         if self._every:
             return self.numbers
         return self._backend.xp.flatnonzero(self.counts())
+
+    def check_lists(self, present: Any, read: Any, offsets: Any, what: dict[str, Any]) -> None:
+        """Raise unless `read` has the row numbers of each key in `present`, list after list.
+
+        Raises
+        ------
+        DgpuhashError
+        """
+        xp = self._backend.xp
+        counts = self.counts()[present]
+        require(
+            (offsets[1:] - offsets[:-1] == counts).all(), "a list was too short or long", **what
+        )
+        seen = self._backend.zeros(len(self), bool)
+        seen[read] = True
+        require(len(read) == len(self) and seen.all(), "a value was lost", **what)
+        # Keys are looked up by ascending number, and each list has the right length.
+        owners = self.numbers[read]
+        require((owners[1:] >= owners[:-1]).all(), "a value was in another key's list", **what)
+        require(xp.array_equal(owners[offsets[:-1]], present), "a list was another key's", **what)
 
     def distinct(self) -> int:
         """Count the distinct numbers of the batch."""

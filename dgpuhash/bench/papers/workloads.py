@@ -117,12 +117,7 @@ def bucket_list(case: Case) -> Iterator[dict[str, Any]]:
                        source=_WARPCORE, **what)  # fmt: skip
         asked = keys_of(present, _U4)
         seconds, (read, offsets) = case.time(partial(table.find, asked), again=True)
-        counts = sample.counts()[present]
-        require((offsets[1:] - offsets[:-1] == counts).all(), "a list has another length", **what)
-        seen = case.backend.zeros(n, bool)
-        seen[read] = True
-        owners = sample.numbers[read]
-        require(seen.all() and (owners[1:] >= owners[:-1]).all(), "a value was lost", **what)
+        sample.check_lists(present, read, offsets, what)
         bare = len(present) / case.floors.lookup(32, len(present), table.nbytes // 64 * 64)
         floor = n / (bare + 8 * n / case.floors.copy(8 * n))
         yield case.row("bucket list", "retrieve", n, seconds, floor, theirs=theirs[1],

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import memory, rate, require
-from dgpuhash.bench.keys import Distribution, Sample, keys_of
+from dgpuhash.bench.keys import Distribution, keys_of
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import peak_bytes, rows_that_fit
 from dgpuhash.bench.method import MAPS, MeasuredMethod, Pairs
@@ -110,7 +110,7 @@ def _measure(
     seconds, (read, offsets) = median_time(
         backend, partial(table.find, asked), repeats=repeats, again=True
     )
-    _check(backend, sample, present, read, offsets, what)
+    sample.check_lists(present, read, offsets, what)
     del read, offsets
     moved = 2 * n * values.itemsize
     copied = moved / floors.copy(moved)
@@ -124,26 +124,10 @@ def _measure(
     )
     ends = offsets[present]
     require(len(read) == n and (offsets[-1] == n), "a value was lost", **what)
-    _check(backend, sample, present, read, backend.xp.concatenate([offsets[:1], ends]), what)
+    sample.check_lists(present, read, backend.xp.concatenate([offsets[:1], ends]), what)
     del read, offsets, table
     floor = n / floors.lookup(pairs.floor_bits, n, nbytes)
     yield rate(n / seconds, n / (floor + copied), **what, verb="retrieve 1…n")
     peak, table = peak_bytes(backend, work)
     stored = len(present) * pairs.key.itemsize + n * values.itemsize
     yield memory(table.nbytes, stored, n * pairs.row_bytes, peak, **what)
-
-
-def _check(
-    backend: Backend, sample: Sample, present: Any, read: Any, offsets: Any, what: dict[str, Any]
-) -> None:
-    """Raise unless `read` has the row numbers of each key in `present`."""
-    xp = backend.xp
-    counts = sample.counts()[present]
-    require((offsets[1:] - offsets[:-1] == counts).all(), "a list was too short or long", **what)
-    seen = backend.zeros(len(sample), bool)
-    seen[read] = True
-    require(len(read) == len(sample) and seen.all(), "a value was lost", **what)
-    # Keys are looked up by ascending number, and each list has the right length.
-    owners = sample.numbers[read]
-    require((owners[1:] >= owners[:-1]).all(), "a value was in another key's list", **what)
-    require(xp.array_equal(owners[offsets[:-1]], present), "a list was another key's", **what)
