@@ -12,8 +12,6 @@ import pyarrow as pa
 from dgpuhash.errors import ColumnError
 from dgpuhash.tables.arguments.exact import cast_exactly
 
-# Each integer up to this magnitude is a float64.
-EXACT = 2**53
 _FLOAT = np.dtype(np.float64)
 _MASKED: dict[str, Any] = {
     "b": pd.arrays.BooleanArray,

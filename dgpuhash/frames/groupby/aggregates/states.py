@@ -1,8 +1,4 @@
-"""What is kept of each group so that aggregates follow from it, and how parts of it are merged.
-
-A state of two parts of the rows follows from those of the parts by `FOLDS`: that is what lets
-partitions be reduced where they are.
-"""
+"""States of a column's groups: few words a group, from which aggregates follow."""
 
 from __future__ import annotations
 
@@ -21,24 +17,6 @@ from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
 _SIGN = np.uint64(1 << 63)
-
-FOLDS = {
-    "count": "sum",
-    "sum": "sum",
-    "total": "compensated",
-    "moment": "moments",
-    "least": "least",
-    "greatest": "greatest",
-    "first": "least row",
-    "last": "greatest row",
-    "any": "greatest",
-    "all": "least",
-}
-"""How the states of two parts of the rows become that of both.
-
-``moments``: n, mean and the sum of squared deviations, by Chan's formula. Rows are told by
-partition and position.
-"""
 
 # Term and fold of the kernels, for states that are one pass over the rows.
 _WORDS = {
