@@ -97,6 +97,6 @@ def test_the_command_takes_other_names(files, tmp_path):
     one, two = files("none", reads=range(11, 16))
     reference = written(tmp_path / "x.fa", ">x\n" + "ACGTTGCA" * 9 + "\n")
     command = ["run", one, two, "--paired", "--references", reference, "--rule", "metacache"]
-    command += ["--allow-unplaced", 1]
+    command += ["--allow-unplaced", 1, "--format", "tsv"]
     assert "--no-name-check" in run(*command, code=2)
     assert len(run(*command, "--no-name-check").splitlines()) == 5
