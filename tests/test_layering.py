@@ -28,7 +28,7 @@ MOST_CODE = {
     "distributed": 20_725,
     "frames": 15_712,
     "tables": 11_783,
-    "kmer": 10_996,
+    "kmer": 10_978,
     "bench": 9_379,
     "cli": 3_989,
     "backend": 1_670,

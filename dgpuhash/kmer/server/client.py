@@ -26,19 +26,9 @@ from dgpuhash.kmer.minimizers.calling import SeenMinimizers, SeenPiece
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.rule import Rule
 from dgpuhash.kmer.sequences.files import Paths
+from dgpuhash.kmer.server import protocol
 from dgpuhash.kmer.server.databases import RULES
-from dgpuhash.kmer.server.protocol import (
-    CHUNK_NBYTES,
-    GREETING_SECONDS,
-    REPLIES,
-    REPLY_HEAD_NBYTES,
-    VERSION,
-    Address,
-    BadMessage,
-    Channel,
-    Message,
-    check_size,
-)
+from dgpuhash.kmer.server.protocol import Address, BadMessage, Channel, Message, check_size
 from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables.arguments.file_layout import interpreting
@@ -371,22 +361,22 @@ class _Connection:
             for work in (self._do(channel.finish(at_once=True)), self._receiving):
                 if work is not None:
                     with suppress(OSError, TimeoutError):
-                        work.result(GREETING_SECONDS)
+                        work.result(protocol.GREETING_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(GREETING_SECONDS)
+        self._thread.join(protocol.GREETING_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
 
     async def _connect(self) -> Channel:
-        address = self.address
+        address, size = self.address, protocol.CHUNK_NBYTES
         tls = address.tls(listens=False)
         try:
-            async with asyncio.timeout(GREETING_SECONDS):
+            async with asyncio.timeout(protocol.GREETING_SECONDS):
                 if address.scheme == "unix":
-                    streams = await asyncio.open_unix_connection(address.path, limit=CHUNK_NBYTES)
+                    streams = await asyncio.open_unix_connection(address.path, limit=size)
                 else:
                     streams = await asyncio.open_connection(
-                        address.host, address.port, ssl=tls, limit=CHUNK_NBYTES
+                        address.host, address.port, ssl=tls, limit=size
                     )
                 self._channel = Channel(*streams)
                 await self._channel.send_greeting()
@@ -402,10 +392,10 @@ class _Connection:
             said = "it says nothing" if isinstance(error, TimeoutError) else error
             remedy = "start dgpuhash kmer serve, or check the address"
             raise OSError(f"no server answers at {address}: {said}; {remedy}") from error
-        if version != VERSION:
+        if version != protocol.VERSION:
             raise UnsupportedError(
-                f"{address} speaks version {version} of the protocol, and this client {VERSION}; "
-                "install the same release of dgpuhash on both sides"
+                f"{address} speaks version {version} of the protocol, and this client "
+                f"{protocol.VERSION}; install the same release of dgpuhash on both sides"
             )
         return self._channel
 
@@ -426,7 +416,7 @@ class _Connection:
         failure: BaseException = OSError(lost)
         try:
             while True:
-                head = await channel.receive_head(REPLIES, REPLY_HEAD_NBYTES)
+                head = await channel.receive_head(protocol.REPLIES, protocol.REPLY_HEAD_NBYTES)
                 message = await channel.receive_arrays(head)
                 if message.kind == "closed":
                     failure = _error_of(message)

@@ -26,6 +26,7 @@ VERSION = 1
 # Time for a greeting, and for each megabyte of a message that has begun.
 GREETING_SECONDS = 10.0
 STALL_SECONDS = 60.0
+_LINGER_SECONDS = 5.0
 # Most bytes of a request's head; replies have names of files and taxa.
 HEAD_NBYTES = 2**16
 REPLY_HEAD_NBYTES = 2**30
@@ -231,6 +232,18 @@ class Channel:
                 raise asyncio.IncompleteReadError(b"", len(buffer) - start)
             buffer[start : start + len(chunk)] = chunk
             start += len(chunk)
+
+    async def linger(self) -> None:
+        """Take no more, and let the other side read what was sent last, until it closes.
+
+        Bytes that were not read would have its system drop what it was sent.
+        """
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while await self._reader.read(CHUNK_NBYTES):
+                    pass
 
     def close(self) -> None:
         """Close the connection at once, what was not sent is lost."""

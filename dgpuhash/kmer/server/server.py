@@ -16,20 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dgpuhash.errors import ClosedError, DgpuhashError, ExistsError, SpecError, UnsupportedError
+from dgpuhash.kmer.server import protocol
 from dgpuhash.kmer.server.databases import Databases, Epoch, failure
-from dgpuhash.kmer.server.protocol import (
-    CHUNK_NBYTES,
-    GREETING_SECONDS,
-    HEAD_NBYTES,
-    REQUESTS,
-    VERSION,
-    Address,
-    BadMessage,
-    Channel,
-    Head,
-    Message,
-    check_size,
-)
+from dgpuhash.kmer.server.protocol import Address, BadMessage, Channel, Head, Message, check_size
 
 # Of the memory for requests, that of one client.
 _SHARES = 16
@@ -144,8 +133,8 @@ class Server:
         clients: int = _MOST_CLIENTS,
         say: Callable[[str], object] = logger.info,
     ) -> None:
-        if memory < _SHARES * CHUNK_NBYTES:
-            raise SpecError(f"memory={memory:,}; requests need {_SHARES * CHUNK_NBYTES:,} at least")
+        if memory < (least := _SHARES * protocol.CHUNK_NBYTES):
+            raise SpecError(f"memory={memory:,}; requests need {least:,} at least")
         self._databases, self._address, self._say = databases, Address.of(address), say
         self._most_clients = clients
         self._budget = Budget(memory)
@@ -205,15 +194,15 @@ class Server:
             before = os.umask(0o177)
             try:
                 return await asyncio.start_unix_server(
-                    streams, address.path, limit=CHUNK_NBYTES
+                    streams, address.path, limit=protocol.CHUNK_NBYTES
                 ), str(address)
             finally:
                 os.umask(before)
         tls = address.tls(listens=True)
-        timeout = None if tls is None else GREETING_SECONDS
+        timeout = None if tls is None else protocol.GREETING_SECONDS
         listener = await asyncio.start_server(
             streams, address.host, address.port, ssl=tls, ssl_handshake_timeout=timeout,
-            limit=CHUNK_NBYTES,
+            limit=protocol.CHUNK_NBYTES,
         )  # fmt: skip
         port = listener.sockets[0].getsockname()[1]
         return listener, str(address._replace(port=port))
@@ -232,7 +221,7 @@ class Server:
         try:
             version = await channel.receive_greeting()
             await channel.send_greeting()
-            if version != VERSION:
+            if version != protocol.VERSION:
                 return
             if len(self._clients) >= self._most_clients:
                 raise UnsupportedError(
@@ -243,6 +232,7 @@ class Server:
         except UnsupportedError as error:
             with suppress(OSError, TimeoutError):
                 await channel.send(failure(error, "closed"))
+                await channel.linger()
         except BadMessage as error:
             self._say(f"a connection was refused: {error}")
         except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
@@ -265,6 +255,7 @@ class Server:
                 if isinstance(error, _SAID):
                     self._refuse(client, error)
                     await writing
+                    await client.channel.linger()
             for task in both:
                 if task.done() and not task.cancelled():
                     task.result()
@@ -286,7 +277,7 @@ class Server:
         """Read requests as far as there is memory, until the client ends."""
         loop = asyncio.get_running_loop()
         while True:
-            head = await client.channel.receive_head(REQUESTS, HEAD_NBYTES)
+            head = await client.channel.receive_head(protocol.REQUESTS, protocol.HEAD_NBYTES)
             reply: asyncio.Future[Message] = loop.create_future()
             if head.kind == "open":
                 reply.set_result(opened := self._open(client, head))
