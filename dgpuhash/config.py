@@ -48,7 +48,7 @@ def seconds(name: str) -> float:
     """
     from dask.utils import parse_timedelta
 
-    return _made(name, lambda value: float(parse_timedelta(value)), "a time such as '20 s'")
+    return _parse(name, lambda value: float(parse_timedelta(value)), "a time such as '20 s'")
 
 
 def nbytes(name: str) -> int:
@@ -66,7 +66,7 @@ def nbytes(name: str) -> int:
     """
     from dask.utils import parse_bytes
 
-    return _made(name, parse_bytes, "a size such as '64 MiB'")
+    return _parse(name, parse_bytes, "a size such as '64 MiB'")
 
 
 def count(name: str) -> int:
@@ -82,7 +82,7 @@ def count(name: str) -> int:
     >>> count("retries.read")
     16
     """
-    return _made(name, _whole, "a number from 1 on")
+    return _parse(name, _whole, "a number from 1 on")
 
 
 def share(name: str) -> float:
@@ -98,7 +98,7 @@ def share(name: str) -> float:
     >>> share("pruning.memory")
     0.125
     """
-    return _made(name, _part, "a share above 0, at most 1")
+    return _parse(name, _part, "a share above 0, at most 1")
 
 
 def threads() -> int | None:
@@ -149,7 +149,7 @@ def _value(name: str) -> Any:
         return dask.config.get(f"{NAME}.{name}")
 
 
-def _made(name: str, make: Callable[[Any], Made], wanted: str) -> Made:
+def _parse(name: str, make: Callable[[Any], Made], wanted: str) -> Made:
     value = _value(name)
     try:
         made = make(value)

@@ -56,6 +56,17 @@ __all__ = [
 ]
 
 
+def install_command(extra: str) -> str:
+    """Return how to install an optional dependency, from a checkout or a wheel.
+
+    Examples
+    --------
+    >>> install_command("demo")
+    "pip install '.[demo]' in a checkout, or pip install 'FILE.whl[demo]'"
+    """
+    return f"pip install '.[{extra}]' in a checkout, or pip install 'FILE.whl[{extra}]'"
+
+
 class DgpuhashError(Exception):
     """Base class of every error that dgpuhash raises on purpose."""
 

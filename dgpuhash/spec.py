@@ -225,9 +225,9 @@ class TableSpec:
         if not isinstance(self.method, str):
             raise SpecError(f"method={self.method!r}; use a name such as 'auto'")
         object.__setattr__(self, "settings", _pairs(self.settings))
-        key_dtype_of(_described(self.key_dtype), records=self.kind in _OF_RECORDS)
+        key_dtype_of(_dtype_of(self.key_dtype), records=self.kind in _OF_RECORDS)
         if self.value_dtype is not None:
-            value_dtype_of(_described(self.value_dtype))
+            value_dtype_of(_dtype_of(self.value_dtype))
 
     def _check_cap(self) -> None:
         if self.cap is None:
@@ -248,12 +248,12 @@ class TableSpec:
     @property
     def key(self) -> np.dtype[Any]:
         """The keys' dtype."""
-        return _described(self.key_dtype)
+        return _dtype_of(self.key_dtype)
 
     @property
     def value(self) -> np.dtype[Any] | None:
         """The values' dtype; None for sets."""
-        return None if self.value_dtype is None else _described(self.value_dtype)
+        return None if self.value_dtype is None else _dtype_of(self.value_dtype)
 
     def reseeded(self, seed: int) -> TableSpec:
         """Return the spec with another seed, which was drawn; nothing is checked again."""
@@ -305,7 +305,7 @@ def check_capacity(capacity: int, what: str = "capacity") -> int:
     return made
 
 
-def _described(descr: Any) -> np.dtype[Any]:
+def _dtype_of(descr: Any) -> np.dtype[Any]:
     """Return the dtype that `numpy.lib.format.dtype_to_descr` described."""
     try:
         return np.lib.format.descr_to_dtype(descr)

@@ -16,8 +16,12 @@ ROWS = {"cpu": 2**20, "cuda": 2**27}
 
 
 @contextmanager
-def start(device: str, count: int):
-    """Yield a client of as many workers: processes with a thread each, or one for each GPU."""
+def start(device: str, count: int, scheduler: str | None = None):
+    """Yield a client of a cluster: that of `scheduler`, or a new one of `count` workers."""
+    if scheduler:
+        with Client(scheduler) as client:
+            yield client
+        return
     if device == "cuda":
         from dask_cuda import LocalCUDACluster
 
@@ -30,19 +34,22 @@ def start(device: str, count: int):
         yield client
 
 
-def workers_there(device: str) -> int:
-    """Return how many workers there are GPUs or cores for."""
+def workers_there(device: str, scheduler: str | None) -> int:
+    """Return how many workers a cluster has, or how many there are GPUs or cores for."""
+    if scheduler:
+        with Client(scheduler) as client:
+            return len(client.nthreads())
     if device == "cuda":
         return backend.get(device).xp.cuda.runtime.getDeviceCount()
     return len(os.sched_getaffinity(0))
 
 
-def seconds(client: Client, device: str, rows: int, method: str) -> tuple[float, float]:
+def seconds(client: Client, device: str, count: int, rows: int, method: str) -> tuple[float, float]:
     """Return the seconds of an insert and of a find of as many new pairs on each worker."""
-    xp, n = backend.get(device).xp, rows * len(client.nthreads())
+    xp, n, workers = backend.get(device).xp, rows * count, sorted(client.nthreads())[:count]
     values = da.arange(n, chunks=rows, dtype="int64").map_blocks(xp.asarray, meta=xp.arange(0))
-    wait(pairs := client.persist([values * 0x9E3779B97F4A7C1, values]))
-    options = {"device": device, "client": client, "method": method}
+    wait(pairs := client.persist([values * 0x9E3779B97F4A7C1, values], workers=workers))
+    options = {"device": device, "client": client, "method": method, "workers": workers}
     with DistributedMap("int64", "int64", n, **options) as table:
         times = [time.perf_counter()]
         fresh = table.insert(*pairs)
@@ -53,12 +60,15 @@ def seconds(client: Client, device: str, rows: int, method: str) -> tuple[float,
     return times[1] - times[0], times[2] - times[1]
 
 
-def main(device: str, workers: list[int], method: str, rows: int | None) -> None:
+def main(
+    device: str, workers: list[int], method: str, rows: int | None, scheduler: str | None = None
+) -> None:
     lines, rows = [], rows or ROWS[device]
-    counts = [2**power for power in range(workers_there(device).bit_length())]
+    counts = [2**power for power in range(workers_there(device, scheduler).bit_length())]
     for count in workers or counts:
-        with start(device, count) as client:
-            runs = pd.DataFrame([seconds(client, device, rows, method) for _ in range(4)][1:])
+        with start(device, count, scheduler) as client:
+            times = [seconds(client, device, count, rows, method) for _ in range(4)]
+        runs = pd.DataFrame(times[1:])
         lines.append([count, rows * count, *(rows * count / runs.median() / 1e6)])
     table = pd.DataFrame(lines, columns=["workers", "pairs", "inserts, M/s", "finds, M/s"])
     rates = table.iloc[:, 2:].div(table["workers"], axis=0)
@@ -71,5 +81,6 @@ if __name__ == "__main__":
     parser.add_argument("workers", type=int, nargs="*", help="how many; default: 1, 2, 4 ...")
     parser.add_argument("--method", default="auto", help="how the workers' tables store pairs")
     parser.add_argument("--rows", type=int, help="of a worker; default: 2**20, 2**27 on GPUs")
+    parser.add_argument("--scheduler", help="address of a cluster; default: one on this host")
     parser.add_argument("--device", choices=["cpu", "cuda"], default=backend.default_device())
     main(**vars(parser.parse_args()))

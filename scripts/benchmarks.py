@@ -59,6 +59,13 @@ run that was stopped goes on. `--divisor` divides the rows, and a CPU has 1/128 
 enough for the shape. The report has a plot of each figure, with the numbers that the paper's text
 states as hollow marks.
 
+WarpCore's Fig. 6, weak scaling of inserts over GPUs, on a cluster of yours, whose scheduler has
+this address (without it, on the GPUs of this host):
+
+```sh
+python examples/weak_scaling.py --device cuda --scheduler tcp://scheduler:8786
+```
+
 How it is measured: keys are random and distinct, of 4 bytes, as are values; they are shuffled
 before each run; allocation is not timed; `memory` in the rows is the table's bytes in multiples
 of those of the pairs. Where `attempts` stands beside a build of cuckoo hashing, the rate is the

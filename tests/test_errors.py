@@ -34,7 +34,9 @@ def test_every_extra_that_a_message_or_a_page_names_is_there():
     ]
     named = {}
     for path in [*texts, ROOT / "README.md"]:
-        for extras in re.findall(r"dgpuhash\[([\w, -]+)\]", path.read_text()):
+        for extras in re.findall(
+            r"(?:dgpuhash\[|install_command\(['\"])([\w, -]+)", path.read_text()
+        ):
             named |= {extra.strip(): path for extra in extras.split(",")}
     assert {"cu13", "cudf-cu13", "ucx", "kmer", "demo"} <= set(named)
     assert not {name: str(path) for name, path in named.items() if name not in told}

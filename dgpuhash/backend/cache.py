@@ -77,7 +77,7 @@ def clear() -> CacheInfo:
 
 
 @functools.cache
-def _installed() -> str:
+def _installed_digest() -> str:
     # Reading the sources takes some ms; a process keeps the kernels that it started with.
     return folder_digest(kernel_folder())
 
@@ -93,7 +93,7 @@ def load_or_compile(kernel: Kernel, arch: int, root: Path | None = None) -> Cubi
         When the kernel must be compiled and cannot be.
     """
     sources = kernel_folder() if root is None else root
-    digest = _installed() if root is None else folder_digest(root)
+    digest = _installed_digest() if root is None else folder_digest(root)
     path = cache_folder() / f"{_key(kernel, arch, digest)}.cubin"
     found = _read(path)
     if found is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dgpuhash.errors import CompileError
+from dgpuhash.errors import CompileError, install_command
 
 # Targets of `make compile`; other GPUs get the nearest older one of their generation.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -96,7 +96,7 @@ def _nvrtc() -> ModuleType:
         # cuda-pathfinder and the loader raise several unrelated kinds if libnvrtc is missing.
         raise CompileError(
             f"NVRTC, CUDA's run-time compiler, cannot be loaded ({type(error).__name__}: {error}); "
-            "install it with \"pip install 'dgpuhash[cu13]'\" (CUDA 12: 'dgpuhash[cu12]')"
+            f"{install_command('cu13')} (CUDA 12: cu12)"
         ) from error
     return nvrtc
 

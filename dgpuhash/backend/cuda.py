@@ -31,7 +31,7 @@ from dgpuhash.backend.kernel import Kernel
 from dgpuhash.backend.launch_buffer import LaunchArgument, LaunchBuffer
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.memory import is_out_of_memory
-from dgpuhash.errors import DeviceError, OutOfMemoryError
+from dgpuhash.errors import DeviceError, OutOfMemoryError, install_command
 from dgpuhash.typing import Device
 
 OLDEST_CAPABILITY = 75
@@ -204,7 +204,7 @@ class CudaBackend(Backend):
         require_gpu(data)
         reject_nulls(data)
         if device_of(data) == "cuda":
-            data = self._ordered(data)
+            data = self._as_cupy(data)
             if data.device.id != self._device():
                 raise DeviceError(
                     f"an array on GPU {data.device.id} met work on GPU {self._device()}; copy it "
@@ -274,7 +274,7 @@ class CudaBackend(Backend):
     def device_name(self) -> str:
         return _device_name(self._cupy, self._device())
 
-    def _ordered(self, data: Any) -> Any:
+    def _as_cupy(self, data: Any) -> Any:
         """Return an array in device memory as a CuPy array.
 
         The current stream waits for the stream of the array's producer.
@@ -368,8 +368,7 @@ def _import_cupy() -> ModuleType:
         # A CuPy of the wrong CUDA release fails with several unrelated kinds.
         raise DeviceError(
             f"device='cuda' needs CuPy, whose import fails ({type(error).__name__}: {error}); "
-            "install it with \"pip install 'dgpuhash[cu13]'\" (CUDA 12: 'dgpuhash[cu12]'), or use "
-            "device='cpu'"
+            f"{install_command('cu13')} (CUDA 12: cu12), or use device='cpu'"
         ) from error
     return cupy
 

@@ -36,8 +36,8 @@ def native() -> ModuleType:
         module = importlib.import_module("dgpuhash._native")
     except ImportError as error:
         raise CompileError(
-            f"the CPU kernels (dgpuhash._native) cannot be loaded: {error}; install a wheel with "
-            "'pip install dgpuhash', or build from source with a C++20 compiler by 'pip install .'"
+            f"the CPU kernels (dgpuhash._native) cannot be loaded: {error}; install a wheel by "
+            "'pip install FILE.whl', or in a checkout, with a C++20 compiler, 'pip install .'"
         ) from error
     # A setting of Dask's configuration, which the extension does not read.
     if "DGPUHASH_NUM_THREADS" not in os.environ and (threads := config.threads()):

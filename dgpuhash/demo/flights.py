@@ -143,7 +143,7 @@ class MainJob:
             )
         rows = len(self.tables["flights"])
         with self.report.phase(what, rows, frame.npartitions) as advance:
-            result = _computed(frame, advance)
+            result = _compute(frame, advance)
         with self.report.phase("  the same by pandas, and compare", rows):
             expect_equal(result, joined(self.tables), what)
         return result
@@ -197,7 +197,7 @@ def _print_comparison(report: Report, many: RepeatedJoins, beside: pd.DataFrame)
     )
 
 
-def _computed(frame: Any, advance: Callable[[int], None]) -> pd.DataFrame:
+def _compute(frame: Any, advance: Callable[[int], None]) -> pd.DataFrame:
     """Return a Dask DataFrame as pandas, with progress.
 
     Calls `advance` for each finished partition.

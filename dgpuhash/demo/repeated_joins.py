@@ -54,12 +54,12 @@ class RepeatedJoins:
 
     def stored(self) -> Any:
         """Return the stored rows as a lazy Dask DataFrame."""
-        return self._frame(_stored, self.rows, self.partitions)
+        return self._frame(_build_rows, self.rows, self.partitions)
 
     def batch(self, number: int) -> Any:
         """Return batch `number` as a lazy Dask DataFrame."""
         parts = max(1, self.partitions // 2)
-        return self._frame(_asked, self.batch_rows, parts, seed=number)
+        return self._frame(_probe_rows, self.batch_rows, parts, seed=number)
 
     def run(self, client: Client, report: Report, *, on_gpus: bool = False) -> pd.DataFrame:
         """Join all batches with an index and with Dask's merge; return seconds.
@@ -69,9 +69,9 @@ class RepeatedJoins:
         ResultMismatch
             When the two joins have different rows.
         """
-        stored = self._placed(client, self.stored(), on_gpus)
+        stored = self._persist(client, self.stored(), on_gpus)
         batches = [
-            self._placed(client, self.batch(number), on_gpus) for number in range(self.times)
+            self._persist(client, self.batch(number), on_gpus) for number in range(self.times)
         ]
         asked, many = self.times * self.batch_rows, f"join {self.times} batches"
         with report.phase(f"index {self.rows:,} generated rows, once", self.rows):
@@ -112,7 +112,7 @@ class RepeatedJoins:
         meta = make(0, 0, rows=self.rows, **options)
         return dd.from_map(make, edges[:-1], edges[1:], meta=meta, rows=self.rows, **options)
 
-    def _placed(self, client: Client, frame: Any, on_gpus: bool) -> Any:
+    def _persist(self, client: Client, frame: Any, on_gpus: bool) -> Any:
         if on_gpus:
             frame = frame.to_backend("cudf")
         frame = client.persist(frame)
@@ -120,12 +120,12 @@ class RepeatedJoins:
         return frame
 
 
-def _stored(start: int, stop: int, rows: int) -> pd.DataFrame:
+def _build_rows(start: int, stop: int, rows: int) -> pd.DataFrame:
     keys = np.arange(start, stop) * _STEP % rows
     return pd.DataFrame({"k": keys, "v": keys * 7 % 1000, "w": keys / 8})
 
 
-def _asked(start: int, stop: int, rows: int, seed: int) -> pd.DataFrame:
+def _probe_rows(start: int, stop: int, rows: int, seed: int) -> pd.DataFrame:
     keys = np.random.default_rng([seed, start]).integers(0, 2 * rows, stop - start)
     return pd.DataFrame({"k": keys, "x": np.arange(start, stop)})
 

@@ -259,7 +259,7 @@ class Handle:
 
             def write(newest: Descriptor) -> None:
                 if newest.log is not None:
-                    outdated = partial(self._registry.outdated, current)
+                    outdated = partial(self._registry.outdated_error, current)
                     change_log.append(self._client, change, newest, outdated)
 
             acts = operations_of(self._client, end, [step])
@@ -344,7 +344,7 @@ class Handle:
         if not registry.publish(newest, after=after):
             if after is None:
                 raise name_taken_error(self.name)
-            raise registry.outdated(after) or unknown_index_error(self.name)
+            raise registry.outdated_error(after) or unknown_index_error(self.name)
         self._descriptor = newest
 
     @contextmanager
@@ -382,7 +382,7 @@ class Handle:
         if change is not None and change.epoch > current.epoch:
             abandon(self._client, change)
         while current.log is not None:
-            record = change_log.unpublished(Folder(current.log), current)
+            record = change_log.unpublished_record(Folder(current.log), current)
             if record is None:
                 break
             end = replace(current, revision=record.revision)
@@ -399,7 +399,7 @@ class Handle:
 
     def _settle_log(self, newest: Descriptor) -> None:
         """Publish a change of the log that another client has left, if there is one."""
-        if newest.log is not None and change_log.unpublished(Folder(newest.log), newest):
+        if newest.log is not None and change_log.unpublished_record(Folder(newest.log), newest):
             with self._changing():
                 pass
 

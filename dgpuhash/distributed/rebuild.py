@@ -106,7 +106,7 @@ class IndexMaintenance(Handle):
             When fsspec does not know the URL.
         """
         with self._changing() as current:
-            outdated = partial(self._registry.outdated, current)
+            outdated = partial(self._registry.outdated_error, current)
             fenced = checkpoint.fence_for_save(current, url, outdated)
             if fenced is not current:
                 self._publish(fenced, current)

@@ -122,7 +122,7 @@ def test_a_result_with_one_other_value_is_a_difference():
 
 def test_the_data_needs_its_package(monkeypatch):
     monkeypatch.setattr(data, "find_spec", lambda name: None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'dgpuhash\[demo\]'"):
+    with pytest.raises(UnsupportedError, match=r"pip install '\.\[demo\]'"):
         data.read()
 
 

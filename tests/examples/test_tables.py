@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clusters import cluster_of
 from crews import crew_of_threads
 from scipy import ndimage
 
@@ -158,7 +159,7 @@ def test_the_kernels_of_examples_compile(arch, name, verb, dtypes, parameters):
 
 
 @contextmanager
-def client_of_threads(device, count):
+def client_of_threads(device, count, scheduler):
     with crew_of_threads(backend.get(device), count) as crew:
         yield crew.client
 
@@ -171,8 +172,18 @@ def test_weak_scaling_tells_the_efficiency(capsys, monkeypatch):
     assert first == "slab, cpu"
     alone, both = map(numbers, lines[1:])
     assert (alone[:2], alone[4:], both[:2]) == ([1, 3000], [1, 1], [2, 6000])
-    monkeypatch.setattr(scaling, "seconds", lambda client, *_: (len(client.nthreads()) * 0.25, 0.5))
+    monkeypatch.setattr(scaling, "seconds", lambda _, device, count, *more: (count * 0.25, 0.5))
     scaling.main("cpu", [1, 2], "auto", 2_000_000)
     lines = capsys.readouterr().out.splitlines()
     assert numbers(lines[2]) == [1, 2e6, 8, 4, 1, 1]
     assert numbers(lines[3]) == [2, 4e6, 8, 8, 0.5, 1]
+
+
+@pytest.mark.cluster
+def test_weak_scaling_on_a_cluster_that_is_there(capsys):
+    with cluster_of(2, processes=True) as client:
+        address = client.scheduler.address
+        program("weak_scaling").main("cpu", [], "auto", 3000, scheduler=address)
+        _, _, alone, both = capsys.readouterr().out.splitlines()
+        assert (numbers(alone)[:2], numbers(both)[:2]) == ([1, 3000], [2, 6000])
+        assert len(client.nthreads()) == 2

@@ -179,19 +179,21 @@ class Multisplit:
         pairs = list(zip(columns, to, strict=True))
         if self._dealt is None:
             for column, target in pairs:
-                target[self._numbers] = column if pads is None else column[self._padded(pads)]
+                target[self._numbers] = (
+                    column if pads is None else column[self._padded_positions(pads)]
+                )
             return
         wide = [pair for pair in pairs if pair[0].ndim == 2]
         if wide:
             places = self.places()
             if pads is not None:
-                places = self._padded(pads)[places]
+                places = self._padded_positions(pads)[places]
             for column, target in wide:
                 target[...] = column[places]
         narrow = [pair for pair in pairs if pair[0].ndim == 1]
         self._dealt.restore_order([pair[0] for pair in narrow], [pair[1] for pair in narrow], pads)
 
-    def _padded(self, pads: np.ndarray) -> Any:
+    def _padded_positions(self, pads: np.ndarray) -> Any:
         """Return the position of each row, in the owners' order, with `pads`."""
         ends = self._backend.to_host(self.starts)[1:].astype(np.int64)
         owners = np.searchsorted(ends, np.arange(self._rows), side="right")

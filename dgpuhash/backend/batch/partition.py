@@ -252,15 +252,15 @@ def sort_by_hash(
     backend: Backend, keys: Any, values: Any, *, bits: int, seed: int
 ) -> tuple[Any, Any]:
     """Return the batch sorted by hash; see `Backend.sort_by_hash`."""
-    return _sorted(backend, keys, values, bits, seed, 2**bits - 1)
+    return _sort_by_digits(backend, keys, values, bits, seed, 2**bits - 1)
 
 
 def sort_by_word(backend: Backend, keys: Any, values: Any, *, bits: int) -> tuple[Any, Any]:
     """Return the batch in ascending order of keys (uint32) below ``2**bits``; stable."""
-    return _sorted(backend, keys, values, bits, 0, 0)
+    return _sort_by_digits(backend, keys, values, bits, 0, 0)
 
 
-def _sorted(
+def _sort_by_digits(
     backend: Backend, keys: Any, values: Any, bits: int, seed: int, spread: int
 ) -> tuple[Any, Any]:
     """Return the batch sorted: one pass by each digit, beginning with the lowest."""

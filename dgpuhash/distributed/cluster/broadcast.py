@@ -361,7 +361,7 @@ async def _until_one_is_silent(
             continue
         # A worker without memory for an answer closes the comm, and Dask then retries forever.
         said = {worker: answers.get(worker, ["no answer of it comes"]) for worker in asked}
-        for worker, what in attendance.missed(said, asyncio.get_running_loop().time()):
+        for worker, what in attendance.stuck_work(said, asyncio.get_running_loop().time()):
             return IndexLost(
                 f"worker {worker} is there and does not go on, as when memory ran out there: "
                 f"{what}; end it, and {REMEDY}"

@@ -132,7 +132,7 @@ class DeviceThread:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             if self._closed:
-                job.work = _refused
+                job.work = _refuse
             try:
                 job.carry_out()
             except BaseException as error:
@@ -156,7 +156,7 @@ class DeviceJob(ABC):
 
         Runs on the shard thread.
         """
-        if self._wanted():
+        if self._is_wanted():
             try:
                 self._result = self.work()
             except BaseException as error:
@@ -164,14 +164,14 @@ class DeviceJob(ABC):
         self.done = True
         self._tell()
 
-    def _wanted(self) -> bool:
+    def _is_wanted(self) -> bool:
         return True
 
     @abstractmethod
     def _tell(self) -> None:
         """Wake the waiter."""
 
-    def _told(self) -> Any:
+    def _outcome(self) -> Any:
         error, self.error = self.error, None
         if error is None:
             return self._result
@@ -198,7 +198,7 @@ class AsyncJob(DeviceJob):
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-        return self._told()
+        return self._outcome()
 
     def look(self) -> None:
         """Poll for the end of the job, in case the thread could not signal it."""
@@ -206,7 +206,7 @@ class AsyncJob(DeviceJob):
         if not self._end.done():
             self._timer = self._loop.call_later(POLL_SECONDS, self.look)
 
-    def _wanted(self) -> bool:
+    def _is_wanted(self) -> bool:
         return not self._end.cancelled()
 
     def _tell(self) -> None:
@@ -228,7 +228,7 @@ class BlockingJob(DeviceJob):
         """Return the result, or raise its error."""
         while not self.done:
             self._end.wait(POLL_SECONDS)
-        return self._told()
+        return self._outcome()
 
     def _tell(self) -> None:
         self._end.set()
@@ -239,5 +239,5 @@ def worker_ending_error() -> IndexLost:
     return IndexLost(f"a worker with a shard is ending; {REMEDY}")
 
 
-def _refused() -> None:
+def _refuse() -> None:
     raise worker_ending_error()

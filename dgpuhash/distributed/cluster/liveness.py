@@ -73,14 +73,14 @@ class Watchdog:
     Examples
     --------
     >>> seen = Watchdog()
-    >>> [seen.missed({"worker": ["a task"]}, now) for now in (1.0, 4.0, 8.0, 12.0)]
+    >>> [seen.stuck_work({"worker": ["a task"]}, now) for now in (1.0, 4.0, 8.0, 12.0)]
     [[], [], [], [('worker', 'a task')]]
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], list[float]] = {}
 
-    def missed(self, answers: Mapping[str, Sequence[str]], now: float) -> list[tuple[str, str]]:
+    def stuck_work(self, answers: Mapping[str, Sequence[str]], now: float) -> list[tuple[str, str]]:
         """Return the (worker, work) pairs that have been stuck for too long.
 
         Such a pair is in `answers` and in all heartbeats of at least the seconds before that the

@@ -256,12 +256,12 @@ def fire_and_forget(work: Awaitable[Result]) -> asyncio.Future[Result]:
     cancelled: UCXX 0.52 crashes when a receive is cancelled. From Python 3.12 on, a coroutine
     starts at once, not with the event loop's next turn.
     """
-    task = _started(work)
+    task = _start(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 
 
-def _started(work: Awaitable[Result]) -> asyncio.Future[Result]:
+def _start(work: Awaitable[Result]) -> asyncio.Future[Result]:
     if sys.version_info >= (3, 12) and asyncio.iscoroutine(work):
         return asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
     return asyncio.ensure_future(work)

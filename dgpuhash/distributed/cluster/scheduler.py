@@ -119,10 +119,10 @@ async def broadcast_call(
     )
     if isinstance(answers, str):
         raise DataNotLocal(answers)
-    return {worker: _opened(answer, client) for worker, answer in answers.items()}
+    return {worker: _decode(answer, client) for worker, answer in answers.items()}
 
 
-def _opened(answer: EncodedResult | Exception, client: Client) -> Any:
+def _decode(answer: EncodedResult | Exception, client: Client) -> Any:
     if isinstance(answer, Exception):
         return answer
     result = pickle.loads(answer.post)
@@ -264,7 +264,7 @@ async def _call_workers(
         over = True
         try:
             found = await ask(worker)
-            over = together and _failed_first(found)
+            over = together and _is_first_failure(found)
             return found
         finally:
             left -= 1
@@ -289,9 +289,9 @@ def _hold_or_drop_outputs(
 
     Outputs are claimed when all workers succeeded and the client still waits.
     """
-    found = {worker: _found(worker, answer, scheduler) for worker, answer in answers.items()}
+    found = {worker: _answer_of(worker, answer, scheduler) for worker, answer in answers.items()}
     awaited = is_client_connected(scheduler, phase.client) and not phase.over.is_set()
-    if awaited and not any(map(_failed, found.values())):
+    if awaited and not any(map(_is_failure, found.values())):
         packets = {
             worker: each for worker, each in found.items() if isinstance(each, EncodedResult)
         }
@@ -308,7 +308,7 @@ def _hold_or_drop_outputs(
     }
 
 
-def _found(
+def _answer_of(
     worker: str, answer: asyncio.Future[EncodedResult | Exception], scheduler: Any
 ) -> EncodedResult | Exception:
     if not answer.done():
@@ -327,11 +327,11 @@ def _let_drop(
         drop_data(scheduler, worker, found.left)
 
 
-def _failed(answer: EncodedResult | Exception) -> bool:
+def _is_failure(answer: EncodedResult | Exception) -> bool:
     return isinstance(answer, Exception) or answer.failed
 
 
-def _failed_first(answer: EncodedResult | Exception) -> bool:
+def _is_first_failure(answer: EncodedResult | Exception) -> bool:
     return isinstance(answer, Exception) or (answer.failed and not answer.told)
 
 

@@ -45,11 +45,11 @@ class CachedPickle(Generic[Thing]):
 
     def opened(self) -> Thing:
         """Return the value; equal bytes give one shared object."""
-        return _opened(self.packed)  # type: ignore[no-any-return]
+        return _unpickle(self.packed)  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(maxsize=64)
-def _opened(packed: bytes) -> Any:
+def _unpickle(packed: bytes) -> Any:
     return pickle.loads(packed)
 
 
@@ -64,7 +64,7 @@ class EmptyFramePickle:
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
-        return _remade, (type(self), tuple(map(_packed, values)))
+        return _remade, (type(self), tuple(map(_pack, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _remade(kind: type[Thing], values: tuple[Any, ...]) -> Thing:
     return kind(*(each.seal.opened() if isinstance(each, _Meta) else each for each in values))
 
 
-def _packed(value: Any) -> Any:
+def _pack(value: Any) -> Any:
     if not hasattr(value, "iloc") or len(value) or (kind := schema_key(value)) is None:
         return value
     found = _metas.get(kind)

@@ -259,7 +259,7 @@ class Outgoing:
             fits = lengths == {0 if to is not None and to.put else sum(numbers)}
         else:
             self.starts = np.asarray(starts, np.int64)
-            fits = len(lengths) == 1 and _needed(self.starts, self.counts) <= min(lengths)
+            fits = len(lengths) == 1 and _rows_needed(self.starts, self.counts) <= min(lengths)
         if not fits:
             raise ShapeError(
                 f"columns of {sorted(lengths)} rows, but counts of {self.counts.sum():,}; give one "
@@ -315,7 +315,7 @@ class Outgoing:
             ]
             return Destination(made, np.cumsum(counts) - counts)
         places = self._to
-        needed = _needed(places.starts, counts)
+        needed = _rows_needed(places.starts, counts)
         fits = len(places.columns) == len(self.columns) and all(
             needed <= len(place)
             and (place.dtype, place.shape[1:]) == (column.dtype, column.shape[1:])
@@ -355,7 +355,7 @@ class ColumnSignature(NamedTuple):
         return cls(widths, sum(widths), int.from_bytes(words, "little", signed=True))
 
 
-def _needed(starts: np.ndarray, counts: np.ndarray) -> float:
+def _rows_needed(starts: np.ndarray, counts: np.ndarray) -> float:
     """Return the rows that a column must have for these starts and counts.
 
     Infinity for invalid starts, since no column is long enough for them.

@@ -270,7 +270,7 @@ class PeerCollective(CommCollective):
             if now - idle > RESTLESS:
                 time.sleep(NAP)
             if now - idle > self._limit:
-                self.abort(self._stalled())
+                self.abort(self._stall_text())
 
 
 class PeerTransfer(Transfer):

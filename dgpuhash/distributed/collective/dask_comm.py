@@ -71,7 +71,7 @@ class Staging:
 
         Nobody writes to `part` meanwhile.
         """
-        return await asyncio.to_thread(self._fetched, part)
+        return await asyncio.to_thread(self._fetch, part)
 
     async def put(self, places: Sequence[Any], part: Sequence[np.ndarray]) -> None:
         """Copy `part` to `places` on the GPU, and return when it is done."""
@@ -79,7 +79,7 @@ class Staging:
 
     # The thread keeps the arrays alive until the copy is done, even when nobody awaits it any more.
 
-    def _fetched(self, part: Sequence[Any]) -> list[np.ndarray]:
+    def _fetch(self, part: Sequence[Any]) -> list[np.ndarray]:
         rooms = self._rooms(part)
         for column, room in zip(part, rooms, strict=True):
             column.get(stream=self._leaving, out=room, blocking=False)
@@ -162,7 +162,7 @@ class CommCollective(Endpoint):
         small = rows * outgoing.kind.row_nbytes <= SMALL_NBYTES
         message = {"number": number, "rows": rows, "digest": outgoing.kind.digest}
         staging = self._staging_to(outgoing, rank)
-        payload = await _carried(part, staging) if small and rows else None
+        payload = await _stage(part, staging) if small and rows else None
         await self.membership.send(rank, "begin", payload, **message)
         self.membership.pace.progress += 1
         if not small:
@@ -187,7 +187,7 @@ class CommCollective(Endpoint):
         self, number: int, rank: int, staging: Staging | None, start: int, chunk: list[Any]
     ) -> None:
         async with self._chunks:
-            payload = await _carried(chunk, staging)
+            payload = await _stage(chunk, staging)
             await self.membership.send(rank, "chunk", payload, number=number, start=start)
         self.membership.pace.progress += 1
 
@@ -214,7 +214,7 @@ class CommCollective(Endpoint):
         return self._arrivals[number]
 
 
-async def _carried(part: list[Any], staging: Staging | None) -> list[Any]:
+async def _stage(part: list[Any], staging: Staging | None) -> list[Any]:
     """Return rows as a comm carries them, staged in host memory if needed."""
     return part if staging is None else await staging.fetched(part)
 

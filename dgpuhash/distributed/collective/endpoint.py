@@ -184,7 +184,7 @@ class Endpoint(Collective):
             if waited > RESTLESS:
                 time.sleep(NAP)
             if waited > self._limit:
-                self.abort(self._stalled())
+                self.abort(self._stall_text())
                 time.sleep(NAP)
 
     def with_quiet_loop(self, device: Device) -> AbstractContextManager[None]:
@@ -242,10 +242,10 @@ class Endpoint(Collective):
                 if membership.pace.progress != seen:
                     seen, moved = membership.pace.progress, time.monotonic()
                 elif time.monotonic() - moved > self._limit:
-                    self.abort(self._stalled())
+                    self.abort(self._stall_text())
         return work.outcome(membership.broken or aborted_error("the worker ended"))
 
-    def _stalled(self) -> str:
+    def _stall_text(self) -> str:
         return (
             f"rank {self.rank} has waited for {self._limit:.0f} s, and nothing came; all ranks "
             "must make the same calls"

@@ -365,7 +365,7 @@ class Membership:
         while self.broken is None:
             await asyncio.sleep(ALL_RANKS_SECONDS)
             stuck = await self._stuck()
-            if attendance.missed({self.name: stuck}, self.loop.time()):
+            if attendance.stuck_work({self.name: stuck}, self.loop.time()):
                 reason = "all ranks wait, and nothing is on its way; did memory run out?"
                 self.abort(reason, failed=False)
 

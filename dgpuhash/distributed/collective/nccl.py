@@ -145,7 +145,7 @@ class NcclCollective(CommCollective):
             if error := self._nccl.check_async_error():
                 return f"NCCL failed on rank {self.rank} with error {error}"
             if time.monotonic() - began > limit:
-                return self._stalled()
+                return self._stall_text()
         return ""
 
     def _finish(self) -> None:

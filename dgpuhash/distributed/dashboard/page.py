@@ -120,7 +120,7 @@ class ShardsPage(DashboardComponent):
         phases = self._figures.phases(self._scheduler)
         _put(self._holders, _holder_columns(holders))
         _put(self._phases, _phase_columns(phases))
-        shown = self._shown(holders)
+        shown = self._shards_to_show(holders)
         _put(self._shards, _shard_columns(shown))
         if shown is not None and shown.shards:
             rows = [shard.rows for shard in shown.shards]
@@ -131,7 +131,7 @@ class ShardsPage(DashboardComponent):
         for table, count in ((self._table, len(holders)), (self._working, len(phases))):
             table.height = ROW_HEIGHT * (min(max(count, 1), MOST_ROWS) + 1) + 4
 
-    def _shown(self, holders: Sequence[Holder]) -> Holder | None:
+    def _shards_to_show(self, holders: Sequence[Holder]) -> Holder | None:
         """Return whose shards to show: the selected index or table, else the largest."""
         selected = [each for each in holders if each.uid == self._selected]
         return selected[0] if selected else max(holders, key=lambda each: each.rows, default=None)

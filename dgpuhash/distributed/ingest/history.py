@@ -82,7 +82,7 @@ class Step:
         """
         if isinstance(self.rows, SavedRevision | Record):
             library = frames_of(descriptor.meta).name
-            url, batches = self._saved(descriptor)
+            url, batches = self._saved_rows(descriptor)
             for batch in batches:
                 files = batch.files
                 # Keys that are heavy now may have been saved by owner, and belong to any shard.
@@ -110,7 +110,7 @@ class Step:
             there = lost.arrivals if lost is not None and added else ()
             yield act.without(there) if there else act
 
-    def _saved(self, descriptor: Descriptor) -> tuple[str, list[SavedRows]]:
+    def _saved_rows(self, descriptor: Descriptor) -> tuple[str, list[SavedRows]]:
         """Return the folder of saved rows, and these."""
         if isinstance(self.rows, SavedRevision):
             return self.rows.url, batches_of(self.rows)

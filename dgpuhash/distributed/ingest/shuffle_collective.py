@@ -161,7 +161,7 @@ def _put(
     told = numbers != sorted(numbers)
     if not leaving.refused:
         leaving.part(change.heavy or NO_HEAVY, told)
-    votes = _voted(collective, leaving, told)
+    votes = _votes(collective, leaving, told)
     if any(vote.refused for vote in votes):
         return RankResult(leaving.refused or REFUSED)
     heavy = change.heavy
@@ -170,7 +170,7 @@ def _put(
         heavy = consensus([vote.tally for vote in votes], rows, len(votes))
         if heavy:
             leaving.part(heavy, told)
-            votes = _voted(collective, leaving, told)
+            votes = _votes(collective, leaving, told)
     mine = [vote.segments[collective.rank] for vote in votes] if told else []
     sent = leaving.parted
     progress.go_on("exchange rows", leaving.rows)
@@ -191,7 +191,7 @@ def _put(
     return RankResult(heavy=heavy, measure=(0, None) if made is None else shard_size(made))
 
 
-def _voted(collective: Collective, leaving: OutgoingRows, told: bool) -> list[Vote]:
+def _votes(collective: Collective, leaving: OutgoingRows, told: bool) -> list[Vote]:
     """Return the votes of all ranks."""
     segments = leaving.segments if told else []
     vote = Vote(bool(leaving.refused), leaving.rows, leaving.tally, segments)
@@ -255,9 +255,9 @@ class OutgoingRows:
             self._columns, key, self._encoded, owned,
             owner_seed=encoder.seeds.owners, numbered=several,
         )  # fmt: skip
-        self.segments = self._counted() if several else self.parted.counts[:, None].tolist()
+        self.segments = self._row_counts() if several else self.parted.counts[:, None].tolist()
 
-    def _counted(self) -> list[list[int]]:
+    def _row_counts(self) -> list[list[int]]:
         """Return for each shard the rows from each partition."""
         xp = self._frames.xp
         edges = xp.asarray(self._ends)

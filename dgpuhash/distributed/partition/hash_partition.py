@@ -180,7 +180,7 @@ def cut_into_chunks(
     if arrays is not None:
         return cut_arrays_into_chunks(arrays, owned, nbytes, least_nbytes=least_nbytes)
     whole = frames_of(moved).rows_nbytes(moved)
-    return _shared(owned, lambda rows: _pieces(moved, whole, rows, nbytes, least_nbytes))
+    return _cut_shared(owned, lambda rows: _pieces(moved, whole, rows, nbytes, least_nbytes))
 
 
 def cut_arrays_into_chunks(
@@ -199,10 +199,10 @@ def cut_arrays_into_chunks(
         spans = [slice(start, start + step) for start in range(0, len(rows), step)]
         return [(rows[span], tuple(column[span] for column in own)) for span in spans]
 
-    return _shared(owned, cut)
+    return _cut_shared(owned, cut)
 
 
-def _shared(
+def _cut_shared(
     owned: Sequence[Any], cut: Callable[[Any], list[tuple[Any, Payload]]]
 ) -> list[list[tuple[Any, Payload]]]:
     """Cut each shard's rows; shards with the same rows share their memory.

@@ -42,7 +42,7 @@ class Registry:
 
     def find(self, name: str) -> Descriptor | None:
         """Return the newest descriptor under `name`, or None."""
-        return self._found(name, None)
+        return self._find(name, None)
 
     def newest(self, descriptor: Descriptor, limit: float | None = None) -> Descriptor:
         """Return the newest descriptor of the index of `descriptor`.
@@ -58,14 +58,14 @@ class Registry:
         """
         asked = PREFIX + descriptor.name, descriptor.uid, descriptor.epoch
         found = call_scheduler(self._client, read_newer_dataset, *asked, limit=limit)
-        return descriptor if found is True else check_same_index(descriptor, _unpacked(found))
+        return descriptor if found is True else check_same_index(descriptor, _unpack(found))
 
     def begin(self, name: str) -> Descriptor | None:
         """Begin a change: return the newest descriptor under a new turn, or None.
 
         A client that began a change before can no longer publish it.
         """
-        return self._found(name, uuid.uuid4().hex)
+        return self._find(name, uuid.uuid4().hex)
 
     def names(self) -> list[str]:
         """Return the names of all indexes, sorted."""
@@ -86,7 +86,7 @@ class Registry:
         place = descriptor.placement.value, descriptor.workers
         return call_scheduler(self._client, put_dataset, name, packed, *states, *place)
 
-    def outdated(self, descriptor: Descriptor) -> IndexLost | None:
+    def outdated_error(self, descriptor: Descriptor) -> IndexLost | None:
         """Return the error of a change of an outdated `descriptor`, or None.
 
         None when `descriptor` is the newest under its name.
@@ -122,11 +122,11 @@ class Registry:
         with hold_lock(self._client, _lock_of(name)):
             yield
 
-    def _found(self, name: str, turn: str | None) -> Descriptor | None:
-        return _unpacked(call_scheduler(self._client, read_dataset, PREFIX + name, turn))
+    def _find(self, name: str, turn: str | None) -> Descriptor | None:
+        return _unpack(call_scheduler(self._client, read_dataset, PREFIX + name, turn))
 
 
-def _unpacked(found: tuple[bytes, str] | None) -> Descriptor | None:
+def _unpack(found: tuple[bytes, str] | None) -> Descriptor | None:
     return None if found is None else replace(pickle.loads(found[0]), turn=found[1])
 
 
@@ -140,7 +140,7 @@ def read_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[byte
         return None
     if turn is not None:
         found["state"] = (*found["state"][:-1], turn)
-    return _packed(found), found["state"][-1]
+    return _pack(found), found["state"][-1]
 
 
 def read_newer_dataset(
@@ -225,10 +225,10 @@ def drop_dataset(name: str, uid: str, lock: str | None, dask_scheduler: Any) -> 
     dask_scheduler.clients.pop(f"published-{name}", None)
     if lock is not None:
         forget_lock(lock, dask_scheduler)
-    return _packed(found)
+    return _pack(found)
 
 
-def _packed(found: dict[str, Any]) -> bytes:
+def _pack(found: dict[str, Any]) -> bytes:
     packed: bytes = deserialize(found["data"].header, found["data"].frames)
     return packed
 

@@ -60,7 +60,7 @@ class PrunedKeys:
         # Codes of invalid keys have no meaning, and may equal codes of valid ones.
         valid = None if encoded is None or not (deduplicate or bloom) else encoded.valid
         plain = bloom is None and valid is None
-        passed = _joined(backend, keys) if plain else self._filtered(keys, bloom, valid)
+        passed = _concatenate(backend, keys) if plain else self._filter(keys, bloom, valid)
         self.keys: Any = passed
         self.rows: Any = self._rows
         if deduplicate:
@@ -85,7 +85,7 @@ class PrunedKeys:
         """Bytes of the arrays that are held until the answers arrive."""
         return sum(each.nbytes for each in (self.keys, self._rows, self._codes) if each is not None)
 
-    def _filtered(self, keys: Sequence[Any], bloom: BloomBlocks | None, valid: Any) -> Any:
+    def _filter(self, keys: Sequence[Any], bloom: BloomBlocks | None, valid: Any) -> Any:
         """Return the keys that pass the filter and are valid, and note their rows."""
         numbers, passed, first = [], [], 0
         for chunk in keys:
@@ -96,9 +96,9 @@ class PrunedKeys:
             numbers.append(chosen + first if first else chosen)
             passed.append(words)
             first += len(chunk)
-        found = _joined(self._backend, numbers)
+        found = _concatenate(self._backend, numbers)
         self._rows = found if self._rows is None else self._rows[found]
-        return _joined(self._backend, passed)
+        return _concatenate(self._backend, passed)
 
     def _deduplicate(self, encoded: EncodedKeys | None) -> None:
         groups = Factorization(self._backend, self.keys)
@@ -158,7 +158,7 @@ class PrunedKeys:
         return blank, values
 
 
-def _joined(backend: Backend, arrays: Sequence[Any]) -> Any:
+def _concatenate(backend: Backend, arrays: Sequence[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else backend.xp.concatenate(arrays)
 
 
@@ -206,8 +206,8 @@ def prune_keys(
     told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
     if sparing.bloom_filter:
         part.replica = BloomReplica.agreed(
-            part.replica, told, sparing, collective, backend, lambda: _owned(part, collective),
-            part.owner_seed,
+            part.replica, told, sparing, collective, backend,
+            lambda: _owned_words(part, collective), part.owner_seed,
         )  # fmt: skip
         name = None if part.replica is None else part.replica.name
         if {each.name for each in told} != {name}:
@@ -218,7 +218,7 @@ def prune_keys(
     return (early or made(), counts) if any(repeating) else None
 
 
-def _owned(part: TableShard, collective: Collective) -> Any:
+def _owned_words(part: TableShard, collective: Collective) -> Any:
     """Return the words of the stored keys that this rank owns by their hash."""
     words = part.store.items()[0]
     if not part.mode.independent:

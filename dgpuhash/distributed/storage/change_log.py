@@ -178,7 +178,7 @@ def append(client: Client, change: Change, end: Descriptor, outdated: Outdated) 
         raise
 
 
-def unpublished(folder: Folder, descriptor: Descriptor) -> Record | None:
+def unpublished_record(folder: Folder, descriptor: Descriptor) -> Record | None:
     """Return the record after the revision of `descriptor`, or None.
 
     The client that wrote it for this index was interrupted, or died, before it published the

@@ -78,7 +78,7 @@ def test_an_end_that_could_not_be_told(monkeypatch):
 
 def test_it_outlives_memory_that_runs_out_between_two_pieces(monkeypatch):
     """A call that cannot be made ends the piece, and not the thread."""
-    wanted, calls = AsyncJob._wanted, itertools.count()
+    wanted, calls = AsyncJob._is_wanted, itertools.count()
 
     def short_of_memory(job: AsyncJob) -> bool:
         if next(calls) == 0:
@@ -93,7 +93,7 @@ def test_it_outlives_memory_that_runs_out_between_two_pieces(monkeypatch):
         finally:
             thread.close()
 
-    monkeypatch.setattr(AsyncJob, "_wanted", short_of_memory)
+    monkeypatch.setattr(AsyncJob, "_is_wanted", short_of_memory)
     first, second = asyncio.run(asyncio.wait_for(ask(), 20))
     assert isinstance(first, MemoryError)
     assert second == 2

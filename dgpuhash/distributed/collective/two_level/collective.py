@@ -133,7 +133,7 @@ class SmallParts:
     async def carry(self, arrival: IncomingRows) -> None:
         """Exchange the counts and the small parts of all ranks."""
         layout, rank = self._layout, self._rank
-        given = {each: await self._given(each) for each in self._near}
+        given = {each: await self._rows_for(each) for each in self._near}
         mine = given.pop(rank)
         packs = {rank: mine} | await self._swap("within", given, layout.peers(rank))
         gateways = {host: layout.gateway(host, self._host) for host in self._served}
@@ -148,7 +148,7 @@ class SmallParts:
             found[rank] = await self._of(rank, far)
         await self._arrive(arrival, packs, found)
 
-    async def _given(self, peer: int) -> Parts:
+    async def _rows_for(self, peer: int) -> Parts:
         """Return what this rank gives a rank of its host: its own rows, and those for others."""
         ranks = self._layout.routed(peer)
         counts = self._outgoing.counts[list(ranks)]
@@ -158,7 +158,7 @@ class SmallParts:
         rows = np.where(counts <= self._limit, counts, 0)
         sent = [each for each, some in zip(ranks, rows, strict=True) if some]
         parts = await self._end.on_host([self._outgoing.part(each) for each in sent])
-        return Parts(counts, rows, await _joined(parts))
+        return Parts(counts, rows, await _join(parts))
 
     async def _bundle(self, host: int, packs: Mapping[int, Parts]) -> Parts:
         """Return what the ranks of this host have for another one, by receiver."""
@@ -168,7 +168,7 @@ class SmallParts:
         counts = np.array([packs[source].counts[place] for place, source in pairs], np.int64)
         rows = np.array([packs[source].rows[place] for place, source in pairs], np.int64)
         parts = [packs[source].between(place, place + 1) for place, source in pairs]
-        return Parts(counts, rows, await _joined(parts))
+        return Parts(counts, rows, await _join(parts))
 
     async def _of(self, rank: int, far: Sequence[Parts]) -> Parts:
         """Return what other hosts have for a rank of this one."""
@@ -181,7 +181,7 @@ class SmallParts:
         return Parts(
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.rows for part in parts]),
-            await _joined([part.columns for part in parts]),
+            await _join([part.columns for part in parts]),
         )
 
     async def _arrive(
@@ -224,16 +224,16 @@ class SmallParts:
         return came
 
 
-async def _joined(parts: Sequence[Columns]) -> Columns:
+async def _join(parts: Sequence[Columns]) -> Columns:
     """Return the rows of `parts` one after the other; parts without rows are empty lists."""
     filled = [part for part in parts if part]
     if len(filled) < 2:
         return filled[0] if filled else []
     nbytes = sum(column.nbytes for part in filled for column in part)
     if nbytes > dask_comm.SMALL_NBYTES:
-        return await asyncio.to_thread(_concatenated, filled)
-    return _concatenated(filled)
+        return await asyncio.to_thread(_concatenate, filled)
+    return _concatenate(filled)
 
 
-def _concatenated(parts: Sequence[Columns]) -> Columns:
+def _concatenate(parts: Sequence[Columns]) -> Columns:
     return [np.concatenate(column) for column in zip(*parts, strict=True)]

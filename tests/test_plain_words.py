@@ -1,0 +1,224 @@
+"""Plain words in code: budgets by room that only fall, and class names that mean one thing.
+
+CONTRIBUTING.md says which words the documents use; `docs/glossary.md` lists them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "dgpuhash"
+# Participles that no suffix tells; `left` is a side of a merge, `run` and `cut` are verbs.
+IRREGULAR = frozenset((
+    *("told", "asked", "held", "made", "found", "taken", "given", "met", "known", "kept", "sent"),
+    *("begun", "gone", "drawn", "seen", "moved", "built", "said", "written", "shown"),
+))  # fmt: skip
+# Words that end as participles do, and are none.
+NOUNS_AND_VERBS = frozenset(("need", "seed", "feed", "speed", "embed", "exceed", "proceed"))
+CLAUSE = re.compile(r"\b(that|which|what|whose|whom|where)\b", re.IGNORECASE)
+PRIVATE_WORDS = re.compile(r"\b(told|asked|asks|held|so many|of ours)\b", re.IGNORECASE)
+
+# The most that a room may have; take some away whenever a room has fewer.
+MOST_PARTICIPLES = {
+    "backend": 5,
+    "bench": 77,
+    "cli": 9,
+    "compression": 1,
+    "dask": 9,
+    "demo": 3,
+    "distributed": 2,
+    "distributed/cluster": 2,
+    "distributed/collective": 8,
+    "distributed/groupby": 28,
+    "distributed/grouped": 2,
+    "distributed/ingest": 2,
+    "distributed/merge": 24,
+    "distributed/partition": 3,
+    "distributed/pipeline": 16,
+    "distributed/pruning": 5,
+    "distributed/query": 14,
+    "distributed/shards": 14,
+    "distributed/tables": 8,
+    "frames": 182,
+    "kmer": 80,
+    "spec": 1,
+    "tables": 96,
+}
+MOST_CLAUSES = {
+    "backend": 6,
+    "bench": 28,
+    "cli": 9,
+    "compression": 1,
+    "dask": 4,
+    "demo": 2,
+    "distributed": 5,
+    "distributed/cluster": 7,
+    "distributed/collective": 6,
+    "distributed/dashboard": 1,
+    "distributed/groupby": 10,
+    "distributed/grouped": 2,
+    "distributed/ingest": 2,
+    "distributed/merge": 12,
+    "distributed/partition": 6,
+    "distributed/pipeline": 1,
+    "distributed/pruning": 2,
+    "distributed/query": 5,
+    "distributed/shards": 5,
+    "distributed/storage": 1,
+    "distributed/tables": 2,
+    "errors": 1,
+    "frames": 49,
+    "kmer": 26,
+    "tables": 32,
+    "typing": 1,
+}
+MOST_PRIVATE = {
+    "bench": 12,
+    "cli": 2,
+    "dask": 3,
+    "distributed": 2,
+    "distributed/cluster": 2,
+    "distributed/collective": 1,
+    "distributed/dashboard": 4,
+    "distributed/groupby": 13,
+    "distributed/merge": 17,
+    "distributed/partition": 1,
+    "distributed/pipeline": 1,
+    "distributed/pruning": 2,
+    "distributed/query": 4,
+    "distributed/shards": 3,
+    "frames": 27,
+    "kmer": 37,
+    "tables": 31,
+}
+# Names of public or internal classes that are defined more than once.
+TWICE = {
+    "Aggregate",
+    "Answer",
+    "Batch",
+    "CallOptions",
+    "Calls",
+    "Case",
+    "Change",
+    "Contents",
+    "DuckDB",
+    "Exchange",
+    "Expected",
+    "Found",
+    "Frames",
+    "Groups",
+    "HeldRows",
+    "Kept",
+    "KeyColumns",
+    "KeyTable",
+    "Kind",
+    "Layout",
+    "MergeOptions",
+    "MergePlan",
+    "Message",
+    "Opened",
+    "Ours",
+    "Pairs",
+    "Part",
+    "Phase",
+    "Piece",
+    "Placement",
+    "Polars",
+    "Progress",
+    "Query",
+    "RankResult",
+    "Report",
+    "Run",
+    "Sample",
+    "Server",
+    "Shard",
+    "Standing",
+    "Step",
+    "Task",
+    "Values",
+    "Verb",
+    "Workers",
+    "_Answered",
+    "_Batch",
+    "_File",
+    "_Joined",
+    "_Run",
+    "_Told",
+    "_Work",
+}
+
+
+def room_of(path: Path) -> str:
+    """Return the room of a module; rooms of `distributed` stand for themselves."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return "/".join(parts[:2]) if parts[0] == "distributed" and len(parts) > 2 else parts[0]
+
+
+def is_participle(name: str) -> bool:
+    word = name.strip("_")
+    regular = word.endswith("ed") and word not in NOUNS_AND_VERBS
+    return "_" not in word and (regular or word in IRREGULAR)
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def first_line(node: ast.Module) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0]
+
+
+def check(found: Counter[str], most: dict[str, int]) -> None:
+    over = {room: (n, most.get(room, 0)) for room, n in found.items() if n > most.get(room, 0)}
+    assert over == {}, "more than a room may have (found, allowed)"
+
+
+def test_functions_are_verbs_or_nouns(modules: dict[Path, ast.Module]) -> None:
+    found = Counter(
+        room_of(path)
+        for path, tree in modules.items()
+        for function in functions(tree)
+        if is_participle(function.name)
+    )
+    check(found, MOST_PARTICIPLES)
+
+
+def test_first_lines_of_modules_have_no_clause(modules: dict[Path, ast.Module]) -> None:
+    found = Counter(
+        room_of(path) for path, tree in modules.items() if CLAUSE.search(first_line(tree))
+    )
+    check(found, MOST_CLAUSES)
+
+
+def test_first_lines_have_no_private_word(modules: dict[Path, ast.Module]) -> None:
+    found = Counter(
+        room_of(path)
+        for path, tree in modules.items()
+        for node in (tree, *functions(tree))
+        if PRIVATE_WORDS.search((ast.get_docstring(node) or "").partition("\n")[0])
+    )
+    check(found, MOST_PRIVATE)
+
+
+def test_a_class_name_means_one_thing(modules: dict[Path, ast.Module]) -> None:
+    places = defaultdict(list)
+    for path, tree in modules.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(PACKAGE)))
+    twice = {name for name, paths in places.items() if len(paths) > 1}
+    more = {name: places[name] for name in twice - TWICE}
+    assert not more, "give each a name of its own"
