@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_725,
-    "frames": 15_712,
+    "frames": 15_753,
     "tables": 11_783,
     "kmer": 10_978,
     "bench": 9_379,

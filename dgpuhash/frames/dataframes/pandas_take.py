@@ -56,6 +56,7 @@ class TakenRows:
     ) -> None:
         self._rows, self._rounded, self._remedy = np.asarray(rows, np.intp), rounded, remedy
         self._absent: Any = None
+        self._mask: Any = None
         if nulls and len(self._rows) and self._rows.min() < 0:
             self._absent = self._rows < 0
 
@@ -139,7 +140,19 @@ class TakenRows:
         return padded.take(self._rows, mode="wrap")
 
     def _of_arrow(self, column: Any) -> Any:
-        return column.array.__arrow_array__().take(self._numbers)
+        array = column.array.__arrow_array__()
+        if 3 * len(self._rows) < 2 * len(array) or not self._ascend:
+            return array.take(self._numbers)
+        if self._mask is None:
+            mask = np.zeros(len(array), bool)
+            mask[self._rows] = True
+            self._mask = pa.array(mask)
+        # Most of the rows, in order, are copied in runs.
+        return array.filter(self._mask)
+
+    @functools.cached_property
+    def _ascend(self) -> bool:
+        return self._absent is None and bool((self._rows[1:] > self._rows[:-1]).all())
 
     @functools.cached_property
     def _numbers(self) -> Any:

@@ -145,11 +145,24 @@ class ArrowStrings(Strings):
         nbytes = int(ends[-1] - ends[0])
         if nbytes > 8 * rows:
             return _differing_bytes(ends, letters, nbytes)
-        cpu = backend.get("cpu")
-        words, others = cpu.empty(rows, np.uint64), np.zeros(1, np.uint32)
+        return self._words_of(8 if nbytes == 8 * rows else 7)
+
+    def short_words(self) -> np.ndarray | None:
+        """Return strings of at most 7 bytes as numbers, equal where strings of any columns are.
+
+        None where some are longer. Numbers of nulls are arbitrary.
+        """
+        ends = self._spans[0]
+        if self._codes is not None or self._size == 0 or ends[-1] - ends[0] > 7 * self._size:
+            return None
+        return self._words_of(7)
+
+    def _words_of(self, length: int) -> np.ndarray | None:
+        cpu, (ends, letters) = backend.get("cpu"), self._spans
+        words, others = cpu.empty(self._size, np.uint64), np.zeros(1, np.uint32)
         cpu.run(
-            backend.kernel_named("string_words"), rows, offsets=ends, bytes=letters, words=words,
-            others=others, length=8 if nbytes == 8 * rows else 7,
+            backend.kernel_named("string_words"), self._size, offsets=ends, bytes=letters,
+            words=words, others=others, length=length,
         )  # fmt: skip
         return None if others[0] else words
 

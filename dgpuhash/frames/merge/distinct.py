@@ -23,7 +23,7 @@ from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
 from dgpuhash.frames.merge.arguments import OnRounding
 from dgpuhash.frames.merge.index import index_of
 from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, of_objects
-from dgpuhash.frames.merge.rows import StoredKeys, encoder_of
+from dgpuhash.frames.merge.rows import StoredKeys, encoder_of, with_short_words
 from dgpuhash.tables import unique
 from dgpuhash.tables.columns.direct import DenseKeys
 from dgpuhash.tables.columns.isin import contained
@@ -105,6 +105,8 @@ def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> 
     xp = left.frames.xp
     if len(left) == 0 or len(right) == 0:
         return xp.zeros(len(left), bool)
+    if left.columns[0].strings is not None:
+        left, right = with_short_words(left, right)
     encoder, known = encoder_of(left, right).for_call(right)
     asked = encoder.encode_columns(left)
     if known.proves and asked.proves:

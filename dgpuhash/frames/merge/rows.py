@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import backend
+from dgpuhash.frames.dataframes.strings import ArrowStrings
+from dgpuhash.frames.key_columns import KeyColumn, LogicalType
 from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
 from dgpuhash.frames.matches import drop_matches, unequal_matches, with_unmatched
 from dgpuhash.frames.merge.keys import JoinKeys
@@ -117,6 +119,8 @@ def _find_matches(
     if 0 in rows:
         xp = left.frames.xp
         return None, (xp.empty(0, np.int64), xp.empty(0, np.int64))
+    if len(left.columns) > 1 or left.columns[0].strings is not None:
+        left, right = with_short_words(left, right)
     if rows[0] * 2 < rows[1]:
         keys = StoredKeys(left, encoder_of(right, left), rows[1])
         return None, keys.pairs_by_row(right, nulls_equal=nulls_equal)
@@ -201,6 +205,33 @@ class StoredKeys:
         if proved or not len(self):
             return None
         return unequal_matches(wanted, rows, found, lambda hits: (self._known.columns, hits))
+
+
+def with_short_words(left: KeyColumns, right: KeyColumns) -> tuple[KeyColumns, KeyColumns]:
+    """Return the keys of both sides with numbers in place of strings of at most 7 bytes.
+
+    Longer ones are hashed, and compared where their hashes are equal.
+    """
+    both = [_short_words(*each) for each in zip(left.columns, right.columns, strict=True)]
+    return replace(left, columns=[ours for ours, _ in both]), replace(
+        right, columns=[theirs for _, theirs in both]
+    )
+
+
+def _short_words(left: KeyColumn, right: KeyColumn) -> tuple[KeyColumn, KeyColumn]:
+    """Return the strings of both columns as numbers, and others as they are."""
+    ours, theirs = left.strings, right.strings
+    if not (isinstance(ours, ArrowStrings) and isinstance(theirs, ArrowStrings)):
+        return left, right
+    # Where few strings show a longer one, the many are not read.
+    few, many = sorted((ours, theirs), key=len)
+    words = few.short_words()
+    others = None if words is None else many.short_words()
+    if others is None:
+        return left, right
+    kind = LogicalType("uint", 64, nullable=left.nulls is not None or right.nulls is not None)
+    own, other = (words, others) if few is ours else (others, words)
+    return KeyColumn(kind, own, left.nulls), KeyColumn(kind, other, right.nulls)
 
 
 def encoder_of(asked: KeyColumns, stored: KeyColumns) -> KeyEncoder:

@@ -202,3 +202,32 @@ def test_orders_are_exact():
         left, right = pd.DataFrame({"k": [2**53 + 1, 2**53 - 1]}), pd.DataFrame({"k": keys})
         found = dgpuhash.merge(left.astype(object), right.astype(object), "outer", on="k")
         assert found["k"].tolist() == [2**53 - 1, 2**53, 2**53 + 1]
+
+
+WORDS = ["", "a", "a\0", "\0", "ä€", "seven77", "b", None, "a"]
+
+
+@pytest.mark.parametrize("longer", [[], ["eightlet"], ["more than eight bytes"]])
+@pytest.mark.parametrize("on", [["t"], ["t", "n"]])
+@pytest.mark.parametrize("how", ["inner", "left", "right", "outer"])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_short_strings_are_compared_as_pandas_does(how, on, longer, nulls):
+    words = [each for each in WORDS if nulls or each is not None]
+    left = pd.DataFrame({"t": words * 3 + longer, "n": 1, "v": 0})
+    right = pd.DataFrame({"t": [*words[2:], "seven78", *longer, *longer], "n": 1, "w": 1})
+    left["v"], right["w"] = range(len(left)), range(len(right))
+    found = dgpuhash.merge(left, right, how, on=on)
+    pd.testing.assert_frame_equal(found, left.merge(right, how, on=on))
+    kept = dgpuhash.merge(left, right, "semi", on=on)
+    pd.testing.assert_frame_equal(kept, left[left["t"].isin(right["t"])])
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 1])
+def test_texts_of_most_rows_are_those_of_pandas(share):
+    rng = np.random.default_rng(3)
+    left = pd.DataFrame({"k": rng.permutation(9000), "t": "text"})
+    left["t"] = left["k"].astype(str).where(left["k"] % 5 > 0)
+    left["a"] = left["t"].astype(pd.ArrowDtype(pa.string()))
+    right = pd.DataFrame({"k": np.arange(int(9000 * share)), "w": 1})
+    expected = left.merge(right, on="k")
+    pd.testing.assert_frame_equal(dgpuhash.merge(left, right, on="k"), expected)
