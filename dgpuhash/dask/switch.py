@@ -69,7 +69,7 @@ _blocks: set[object] = set()
 def enable(*, fallback: bool = True, kept: int | str | None = None) -> None:
     """Let this library answer Dask's own verbs where it can, until `disable` is called.
 
-    These are `merge`, `join`, `groupby` with its aggregates, `drop_duplicates`, `nunique` and
+    These are `merge`, ``join``, `groupby` with its aggregates, `drop_duplicates`, `nunique` and
     `value_counts` of Dask frames and Series, and `dask.dataframe.merge`. Dask answers what ours
     refuses when it is called, and everything without a cluster; `report` tells why. Where ours has
     indexed a side of a merge that the client has persisted, it stays so on the workers for the next
