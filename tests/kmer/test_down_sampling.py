@@ -9,7 +9,7 @@ from kmer.tiers import TINY
 from kmer.worlds import World
 
 from dgpuhash.cli import main
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer import MinimizerIndex, load_index
 
 WORLD = World(23, pairs=60, scale=900)
@@ -94,3 +94,8 @@ def test_sizes_and_bounds_that_cannot_be_are_refused(folder):
     for least in (-1, 2**64):
         with pytest.raises(SpecError, match="least_hash="):
             MinimizerIndex.build(folder / "0.fa", taxonomy=folder / "taxonomy", least_hash=least)
+
+
+def test_the_standard_input_is_not_read_twice():
+    with pytest.raises(SequenceError, match="read twice"):
+        MinimizerIndex.build("-", taxonomy=None, max_db_size=10**6, **SMALL)

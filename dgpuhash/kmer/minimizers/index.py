@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 
 from dgpuhash import backend as backends
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.databases.estimate import Estimate
@@ -27,7 +27,7 @@ from dgpuhash.kmer.minimizers.rule import MinimizerRule
 from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.options import MinimizerBuildOptions, MinimizerCallOptions, MinimizerOptions
 from dgpuhash.kmer.references import References
-from dgpuhash.kmer.sequences.files import Paths
+from dgpuhash.kmer.sequences.files import STDIN, Paths, files_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.typing import Device, HasArray, IndexMode, KeysLike
 
@@ -207,6 +207,11 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
             )  # fmt: skip
         most = None if max_db_size is None else most_minimizers(max_db_size)
         if most is not None:
+            if not isinstance(references, References) and STDIN in files_of(references):
+                raise SequenceError(
+                    "with max_db_size references are read twice, and the standard input cannot "
+                    "be; name files"
+                )
             distinct = cls.estimate(references, device=device, **settings).distinct
             least = settings.get("least_hash", 0)
             settings["least_hash"] = least_hash_for(most, distinct, least)

@@ -18,11 +18,18 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash import errors
-from dgpuhash.errors import ClosedError, FormatError, UnsupportedError
+from dgpuhash.errors import (
+    ClosedError,
+    FormatError,
+    SequenceError,
+    SpecError,
+    UnsupportedError,
+)
 from dgpuhash.kmer.calls import Calls, calls_of_slices
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.index_file import SavedIndex, targets_in
 from dgpuhash.kmer.minimizers.calling import SeenMinimizers, SeenPiece
+from dgpuhash.kmer.minimizers.reads import Reads
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.rule import Rule
 from dgpuhash.kmer.sequences.files import Paths
@@ -149,6 +156,8 @@ class ServedIndex:
         """
         names = ("qualities", "mate_qualities")
         beside = {name: options.pop(name) for name in names if name in options}
+        if beside and self.rule != "kraken2":
+            raise SpecError("the rule of MetaCache has no qualities; leave them out")
         if "kept" not in options:
             options = self.prepare(lambda: iter([arrays]), **options)
         ((_, calls),) = self.call_many([(None, (arrays, beside))], options, detail=detail)
@@ -280,23 +289,27 @@ def pieces_of(batch: Batch, letters: int) -> Iterator[dict[str, np.ndarray]]:
     [[3], [1, 3]]
     """
     arrays, qualities = batch
-    sides = [
-        (name, np.asarray(own, np.uint8), np.asarray(offsets, np.int64))
-        for name, own, offsets in zip(("", "mate_"), arrays[::2], arrays[1::2], strict=False)
-        if own is not None
-    ]
-    ends = np.sum([offsets for *_, offsets in sides], axis=0)
+    sides = []
+    for name, own, offsets in zip(("", "mate_"), arrays[::2], arrays[1::2], strict=False):
+        if own is not None:
+            reads = Reads.of(backends.get("cpu"), own, offsets, qualities.get(f"{name}qualities"))
+            sides.append((name, (reads.letters, reads.offsets, reads.qualities)))
+    sizes = [len(offsets) - 1 for _, (_, offsets, _) in sides]
+    if sizes[0] != sizes[-1]:
+        raise SequenceError(
+            f"{sizes[0]:,} reads and {sizes[-1]:,} mates; pass one mate of each read"
+        )
+    ends = np.sum([offsets for _, (_, offsets, _) in sides], axis=0)
     marks = np.searchsorted(ends, np.arange(letters, ends[-1], letters), side="left")
     rows = np.unique(np.concatenate([[0], marks, [len(ends) - 1]]))
     for first, last in pairwise(rows.tolist()) if len(rows) > 1 else [(0, 0)]:
         piece = {}
-        for name, own, offsets in sides:
+        for name, (own, offsets, quality) in sides:
             start, end = offsets[first], offsets[last]
             piece[f"{name}letters"] = own[start:end]
             piece[f"{name}sizes"] = np.diff(offsets[first : last + 1]).astype(np.uint32)
-            quality = qualities.get(f"{name}qualities")
             if quality is not None:
-                piece[f"{name}qualities"] = np.asarray(quality, np.uint8)[start:end]
+                piece[f"{name}qualities"] = quality[start:end]
         yield piece
 
 
@@ -403,6 +416,11 @@ class _Connection:
         if self._failure is not None:
             reply.set_exception(self._failure)
             return
+        try:
+            request.head()
+        except (TypeError, ValueError) as error:
+            reply.set_exception(SpecError(str(error)))
+            return
         self._waiting.append((_REPLY_OF[request.kind], reply))
         try:
             await channel.send(request)
@@ -435,6 +453,8 @@ class _Connection:
             failure = OSError(f"{self.address} refused this client ({error}); {_TLS}")
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
             pass
+        except Exception as error:
+            failure = OSError(f"a reply of {self.address} could not be read ({error!r})")
         self._failure = failure
         while self._waiting:
             self._waiting.popleft()[1].set_exception(failure)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
@@ -61,6 +62,18 @@ class Message(NamedTuple):
         """Bytes of the arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
+    def head(self) -> bytes:
+        """Return what is sent before the arrays.
+
+        Raises
+        ------
+        TypeError, ValueError
+            When a field is nothing that JSON has.
+        """
+        listed = [[name, array.dtype.str, array.shape] for name, array in self.arrays.items()]
+        head = {"kind": self.kind, "fields": self.fields, "arrays": listed}
+        return json.dumps(head, separators=(",", ":"), default=_plain).encode()
+
 
 class Schema(NamedTuple):
     """Fields of a kind of message and their types; its arrays and their dtypes.
@@ -77,6 +90,7 @@ class Schema(NamedTuple):
     arrays: dict[str, str]
 
 
+_CANDIDATE_NBYTES = 20
 _TEXTS: dict[str, type] = {"error": str, "text": str}
 REQUESTS = {
     "open": Schema({"database": str}, {}),
@@ -114,6 +128,14 @@ class Head:
         return sum(
             np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self.shapes.values()
         )
+
+    @property
+    def answered_nbytes(self) -> int:
+        """Bytes of the arrays of reads, and of what answers them."""
+        _, shape = self.shapes.get("sizes", ("", ()))
+        lists = self.fields["options"].get("maxcand", 2)
+        rows = math.prod(shape) * (max(lists, 1) if type(lists) is int else 1)
+        return self.nbytes + rows * _CANDIDATE_NBYTES
 
     @classmethod
     def of(cls, text: bytes, schemas: Mapping[str, Schema]) -> Head:
@@ -156,6 +178,10 @@ class Channel:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._lock = asyncio.Lock()
+        wire: socket.socket | None = writer.get_extra_info("socket")
+        if wire is not None and wire.family != socket.AF_UNIX:
+            # A host that is gone says nothing more.
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     async def send_greeting(self) -> None:
         """Send the magic bytes and the version."""
@@ -184,11 +210,9 @@ class Channel:
         TimeoutError
             When the other side takes nothing for `STALL_SECONDS`.
         """
-        arrays = {name: np.ascontiguousarray(array) for name, array in message.arrays.items()}
-        listed = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-        head = {"kind": message.kind, "fields": message.fields, "arrays": listed}
-        text = json.dumps(head, separators=(",", ":"), default=_plain).encode()
-        buffers = [array.reshape(-1).view(np.uint8).data for array in arrays.values() if array.size]
+        text = message.head()
+        arrays = [np.ascontiguousarray(array) for array in message.arrays.values() if array.size]
+        buffers = [array.reshape(-1).view(np.uint8).data for array in arrays]
         async with self._lock:
             self._writer.write(len(text).to_bytes(4, "little"))
             for buffer in (memoryview(text), *buffers):
@@ -224,14 +248,10 @@ class Channel:
         return Message(head.kind, head.fields, arrays)
 
     async def _fill(self, buffer: memoryview) -> None:
-        start = 0
-        while start < len(buffer):
+        for start in range(0, len(buffer), CHUNK_NBYTES):
+            end = min(start + CHUNK_NBYTES, len(buffer))
             async with asyncio.timeout(STALL_SECONDS):
-                chunk = await self._reader.read(min(len(buffer) - start, CHUNK_NBYTES))
-            if not chunk:
-                raise asyncio.IncompleteReadError(b"", len(buffer) - start)
-            buffer[start : start + len(chunk)] = chunk
-            start += len(chunk)
+                buffer[start:end] = await self._reader.readexactly(end - start)
 
     async def linger(self) -> None:
         """Take no more, and let the other side read what was sent last, until it closes.

@@ -62,7 +62,9 @@ class Budget:
             if turn.done() and not turn.cancelled():
                 self.give(nbytes)
             else:
-                self._waiting.remove((nbytes, turn))
+                # `give` may have taken it out.
+                with suppress(ValueError):
+                    self._waiting.remove((nbytes, turn))
                 self.give(0)
             raise
 
@@ -212,10 +214,6 @@ class Server:
         task: Any = asyncio.current_task()
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        wire: socket.socket | None = writer.get_extra_info("socket")
-        if wire is not None and wire.family != socket.AF_UNIX:
-            # A host that is gone says nothing more.
-            wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         channel = Channel(reader, writer)
         client = _Client(channel, Budget(self._budget.nbytes // _SHARES))
         try:
@@ -256,6 +254,8 @@ class Server:
                     self._refuse(client, error)
                     await writing
                     await client.channel.linger()
+                    if not isinstance(error, BadMessage):
+                        return
             for task in both:
                 if task.done() and not task.cancelled():
                     task.result()
@@ -286,15 +286,16 @@ class Server:
                 continue
             if client.epoch is None:
                 raise BadMessage("reads came before a database was opened")
-            check_size(head.nbytes, self._budget.nbytes)
-            await self._take(client, head.nbytes)
+            nbytes = head.answered_nbytes
+            check_size(nbytes, self._budget.nbytes)
+            await self._take(client, nbytes)
             try:
                 request = await client.channel.receive_arrays(head)
             except BaseException:
-                self._give(client, head.nbytes)
+                self._give(client, nbytes)
                 raise
-            client.pieces.append(_Piece(client.epoch, request, head.nbytes, reply))
-            client.replies.put_nowait((reply, head.nbytes))
+            client.pieces.append(_Piece(client.epoch, request, nbytes, reply))
+            client.replies.put_nowait((reply, nbytes))
             self._queue(client)
 
     def _open(self, client: _Client, head: Head) -> Message:
@@ -389,6 +390,8 @@ def _check_free(address: Address) -> None:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(address.path)
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             return
+        except OSError as error:
+            raise ExistsError(f"{address.path} cannot be asked ({error}); {remedy}") from error
     raise ExistsError(f"another server listens on {address}; stop it, or {remedy}")

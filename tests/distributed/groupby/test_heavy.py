@@ -97,6 +97,9 @@ def test_counts_find_what_stands_at_a_place(seed, size, dtype, q, how, cuts):
     assert result.equals(standing.result())
     if dtype not in ("int64", "uint64"):
         # Of these pandas makes floats before it takes differences; of two infinities it has none.
+        if dtype == "Float64" and q is None:
+            # pandas' median counts NaNs that are no nulls; ours leaves them out.
+            frame["v"] = frame["v"].where(~np.isnan(frame["v"].to_numpy(float, na_value=np.nan)))
         wanted = verb.of(frame.groupby("k"))
         if dtype.startswith("float"):
             result = result.where(wanted.notna())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -16,9 +19,10 @@ from kmer.workers.pairs import fields_of
 from kmer.worlds import arrays
 
 from dgpuhash.cli import main
-from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.errors import SequenceError, SpecError, UnsupportedError
 from dgpuhash.kmer.server.client import ServedIndex
 from dgpuhash.kmer.server.databases import Databases, named_paths
+from dgpuhash.kmer.server.server import Budget
 
 OPTIONS = {
     "kraken2": [
@@ -85,6 +89,42 @@ def test_arrays(site, address, rule, paired):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        ((0, [1, 4]), "offsets do not part"),
+        ((0, [0, 3]), "offsets do not part"),
+        ((0, [0, 3, 2, 4]), "offsets do not part"),
+        ((0, []), "offsets do not part"),
+        ((0, [0, 4], 0, [0, 2, 4]), "pass"),
+    ],
+)
+def test_arrays_that_are_no_reads(site, address, rule, batch, said):
+    """The index and its server refuse the same."""
+    letters = np.frombuffer(b"ACGT", np.uint8)
+    sides = [letters if at % 2 == 0 else np.array(each) for at, each in enumerate(batch)]
+    with ServedIndex(address, rule) as served:
+        for each in (site.indexes[rule], served):
+            with pytest.raises(SequenceError, match=said):
+                each.call(*sides)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_option_that_cannot_be_sent_harms_no_later_call(site, address, rule):
+    batch = arrays(WORLD.pairs[0])
+    name = "hitdiff" if rule == "metacache" else "confidence"
+    with ServedIndex(address, rule) as served:
+        for _ in range(2):
+            with pytest.raises((SpecError, TypeError)):
+                served.call(*batch, **{name: Fraction(1, 2)})
+            assert fields_of(served.call(*batch)) == fields_of(site.indexes[rule].call(*batch))
+        with pytest.raises((SpecError, SequenceError)):
+            served.call(*batch, qualities=np.zeros(1, np.uint8))
+    with pytest.raises(SpecError, match="cannot be sent"):
+        ServedIndex(address, Path(rule))
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_single_and_interleaved_reads_and_python(site, address, rule):
     index = site.indexes[rule]
     with ServedIndex(address, rule) as served:
@@ -121,6 +161,21 @@ def until(is_so, seconds=30.0):
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_waits_for_memory_that_are_cancelled_together():
+    async def cancel_both():
+        budget = Budget(4)
+        await budget.take(3)
+        waiting = [asyncio.create_task(budget.take(2)) for _ in range(2)]
+        await asyncio.sleep(0)
+        for each in waiting:
+            each.cancel()
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        budget.give(3)
+        return [type(each) for each in ended], budget.free
+
+    assert asyncio.run(cancel_both()) == ([asyncio.CancelledError] * 2, 4)
 
 
 def test_requests_wait_for_memory(site, databases):

@@ -215,6 +215,15 @@ def test_oversized_messages(server):
     assert "a head has 4,294,967,295 bytes" in text
 
 
+def test_answers_larger_than_the_memory(server):
+    """Reads without letters are few bytes, and each has as many candidates as were wanted."""
+    many = call([["letters", "|u1", [0]], ["sizes", "<u4", [2**22]]])
+    many["fields"] = {**many["fields"], "options": {"maxcand": 1024}}
+    kind, text = last_error(server[1], message(OPEN), message(many))
+    assert kind == "closed"
+    assert "the server takes" in text
+
+
 def test_reads_before_a_database(server):
     kind, text = last_error(server[1], message(call(LETTERS), *READ))
     assert kind == "closed"
