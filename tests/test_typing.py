@@ -42,6 +42,11 @@ OF_ANY_TYPE = {
     "Lookup.__init__(frame)",
     "Lookup.__init__(found)",
     "Lookup.__init__(query_rows)",
+    # Those of either rule.
+    "ServedIndex.call(options)",
+    "ServedIndex.call_many(options)",
+    "ServedIndex.classify(options)",
+    "ServedIndex.prepare(options)",
     "SketchIndex.call(options)",
     "SketchIndex.prepare(options)",
     "TableSpec.of(settings)",

@@ -67,7 +67,7 @@ class IndexBase(ABC):
         return provenance_of(self._steps, self.targets)
 
     @abstractmethod
-    def batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
+    def _batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
         """Return the calls of a batch of reads on the host, as `Rule.call_here` does; thread-safe.
 
         Parameters
@@ -291,7 +291,7 @@ class LocalIndex(IndexBase):
         made: Self = merged(self, others)
         return made
 
-    def batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
+    def _batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
         """Return the calls of a batch of reads on the host, as `Rule.call_here` does."""
         return self._rule.call_here(self._part, arrays, qualities, query)
 

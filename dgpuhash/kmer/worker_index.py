@@ -355,7 +355,7 @@ class WorkerIndex(IndexBase):
             (calls,) = take()
             yield item, calls if seen is None else seen.taken(calls)
 
-    def batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
+    def _batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
         """Return the calls of a batch of reads on the host, as `Rule.call_here` does."""
 
         def begin(_: int, batch: tasks.Batch) -> list[Future]:

@@ -322,7 +322,7 @@ def test_a_wrong_answer_voids_the_figures(monkeypatch: pytest.MonkeyPatch) -> No
     ("options", "said"),
     [
         ({"frac_match": 0.0}, "frac-match 0"),
-        ({"modes": ["flat"]}, "'flat'; use weak or strong"),
+        ({"modes": ["flat"]}, "--mode 'flat'; use weak, strong"),
         ({"workers": [4], "chunk_size": 16}, "at least 32 rows"),
         ({"workers": [3], "chunk_size": 100, "partitions": [100]}, "there are 99 rows"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from dgpuhash.kmer.distributions import ReadDistribution
 from dgpuhash.kmer.formats.report import by_number, in_order
 from dgpuhash.kmer.taxonomy.ranks import CODES
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
+from dgpuhash.typing import KeysLike
 
 _RANKS = ("domain", "phylum", "class", "order", "family", "genus", "species")
 _TITLES = (
@@ -46,8 +47,8 @@ class SharedReads(NamedTuple):
 
 def share_reads(
     taxonomy: Taxonomy,
-    taxids: Any,
-    counts: Any,
+    taxids: KeysLike,
+    counts: KeysLike,
     distribution: ReadDistribution,
     rank: str = "species",
     *,

@@ -40,7 +40,7 @@ from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import Buffers
-from dgpuhash.typing import Device
+from dgpuhash.typing import Device, HasArray, KeysLike
 
 Item = TypeVar("Item")
 Batch = tuple[Sequence[Any], Mapping[str, Any]]
@@ -133,7 +133,9 @@ class ServedIndex:
         """Close the connection."""
         self._connection.close()
 
-    def call(self, *arrays: Any, detail: bool = False, **options: Any) -> Calls:
+    def call(
+        self, *arrays: HasArray | KeysLike | None, detail: bool = False, **options: Any
+    ) -> Calls:
         """Return the calls of reads or pairs in arrays, as the index itself does, on the host.
 
         Parameters
@@ -195,7 +197,9 @@ class ServedIndex:
             calls = [Calls(*(arrays.get(name) for name in _CALLS)) for arrays in replies]
             yield item, calls_of_slices(backends.get("cpu"), calls)
 
-    def prepare(self, batches: Callable[[], Iterator[Any]], **options: Any) -> dict[str, Any]:
+    def prepare(
+        self, batches: Callable[[], Iterator[Sequence[HasArray | KeysLike | None]]], **options: Any
+    ) -> dict[str, Any]:
         """Return options for `call`, after a first pass over all reads where they need one.
 
         See `SketchIndex.prepare`.

@@ -86,7 +86,7 @@ class Epoch:
             query = replace(query, owners=1)
         if request.fields["candidates"] and rule.name == SketchRule.name:
             query = replace(query, runs=True)
-        return _arrays_of(self._index.batch_calls(letters, qualities, query))
+        return _arrays_of(self._index._batch_calls(letters, qualities, query))
 
 
 class Databases:

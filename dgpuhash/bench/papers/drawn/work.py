@@ -53,7 +53,7 @@ def restart_share(n: int, most: int = 512, filled: float = 0.8) -> float:
     Examples
     --------
     >>> round(restart_share(1_000_000), 4)
-    0.001
+    0.0011
     """
     buckets = math.ceil(n / (most * filled))
     mean = n / buckets
