@@ -364,7 +364,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         Raises
         ------
         KeyTypeError, ShapeError, DeviceError, SpecError
-            When an argument does not fit the table, or `keep` and `combine` are both given.
+            When an argument does not fit the table, or ``keep`` and ``combine`` are both given.
         UnsupportedError
             When values of `value_dtype`, or a table of this method, cannot be combined so.
         OutOfMemoryError

@@ -187,7 +187,7 @@ class DistributedMap(PairTable):
         ------
         KeyTypeError, ShapeError, DeviceError, SpecError, UnsupportedError
             When an argument does not fit the table, which stays unchanged.
-            Also when `keep` and `combine` are both given, or the values cannot be combined so.
+            Also when ``keep`` and ``combine`` are both given, or the values cannot be combined so.
         IndexLost
             When a worker was lost, or the table has been.
         OutOfMemoryError

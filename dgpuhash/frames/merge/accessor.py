@@ -193,7 +193,7 @@ class FrameAccessor:
         KeyTypeError
             When a column holds what cannot be compared, such as lists.
         SpecError
-            When `keep` is unknown.
+            When ``keep`` is unknown.
 
         Examples
         --------
