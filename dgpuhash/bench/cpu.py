@@ -137,7 +137,7 @@ def _random_keys(random: np.random.Generator, count: int) -> np.ndarray:
 
 
 def tasks(library: Library, columns: KeyColumns) -> dict[str, Task]:
-    """Return what a library does for each of `VERBS` that it has."""
+    """Return the calls of a library by their names in `VERBS`."""
     keys, grouped = columns.keys, columns.grouped
     work: dict[str, Task] = {}
     # DuckDB has joins alone: its other verbs would convert their columns at each call.
@@ -199,7 +199,7 @@ def _tables(columns: KeyColumns) -> dict[str, Task]:
 
 
 def _indexes(columns: KeyColumns) -> dict[str, Task]:
-    """Return what an Index of pandas does, which makes its hash table at first use."""
+    """Return the calls of a pandas Index; its hash table is made at first use."""
     keys: Any = columns.keys
     probes: Any = columns.probes
 
@@ -341,10 +341,9 @@ def run(
 
 
 def _columns(rows: int, kind: str) -> list[KeyColumns]:
-    """Return columns that calls take in turns, several where they are short.
+    """Return key columns for calls to take in turns, several if they are short.
 
-    A CPU learns the order of a short column's keys by heart, which no program asks for again and
-    again.
+    A CPU's branch predictor learns the order of one short column's keys by heart.
     """
     several = 1 if kind == "arange" else max(1, min(_MOST_COLUMNS, _ROWS_OF_COLUMNS // rows))
     return [KeyColumns(rows, kind, number) for number in range(several)]

@@ -51,7 +51,7 @@ def made_rows(device: Device, rank: int, n: int, groups: int) -> Any:
 
 
 def _among(keys: Any, sample: Any) -> Any:
-    """Return a mask of the keys that are in a sample, which is in order."""
+    """Return a mask of the keys within a sorted sample."""
     xp: Any = backend.get(None, keys).xp
     known = xp.asarray(sample)
     places = xp.minimum(xp.searchsorted(known, keys), len(known) - 1)
@@ -108,7 +108,7 @@ class GroupedRows:
         return np.unique(found)
 
     def expected(self, crew: Workers, frames: Sequence[Any]) -> Expected:
-        """Return what an answer must be, which no library is asked for: NumPy sorts the rows."""
+        """Return the expected result, which NumPy computes by sorting the rows."""
         futures = [
             crew.client.submit(rows_of_keys, each, self.groups, self.sample, pure=False)
             for each in frames

@@ -1,4 +1,4 @@
-"""Programs that answer a question, each in a process of its own, and what they take."""
+"""Peer programs: run each as a process of its own, and measure its time and memory."""
 
 from __future__ import annotations
 

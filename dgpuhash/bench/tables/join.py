@@ -96,7 +96,7 @@ def run(
                 what |= {"hit_rate": hit_rate, "library": library.name}
                 sides = JoinInput(backend, rows, right, hit_rate)
                 tasks = library.joins(sides.left, sides.right)
-                tasks |= sides.standing() if library.ours else {}
+                tasks |= sides.standing_merges() if library.ours else {}
                 for verb, task in tasks.items():
                     where = {**what, "verb": verb}
                     seconds, made = median_time(backend, task.work, repeats=repeats)
@@ -126,7 +126,7 @@ class JoinInput:
         self.left: Any = keys_of(self._numbers, _KEY)
         self.right: Any = keys_of(right.numbers, _KEY)
 
-    def standing(self) -> dict[str, Task]:
+    def standing_merges(self) -> dict[str, Task]:
         """Return the joins with a table or index that exists, and merges of cuDF frames."""
         made = {}
         if self._sample.distinct() == len(self._sample):

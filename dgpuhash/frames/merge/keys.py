@@ -203,7 +203,7 @@ def join_keys(
         what, side = ("left_on", "right") if right_index else ("right_on", "left")
         _check_levels(named, index, what, side)
         pairs = []
-        for (label, values, _), level in zip(_given(frame, named), _levels(index), strict=True):
+        for (label, values, _), level in zip(_keys_in(frame, named), _levels(index), strict=True):
             if right_index:
                 pairs.append(KeyPair(label, label, None, (values, level)))
             else:
@@ -216,7 +216,7 @@ def join_keys(
     if not left_on:
         raise MergeError("no key column was given; name some with on=")
     pairs = []
-    for ours, theirs in zip(_given(left, left_on), _given(right, right_on), strict=True):
+    for ours, theirs in zip(_keys_in(left, left_on), _keys_in(right, right_on), strict=True):
         name, levels = theirs[0] if ours[0] is None else ours[0], ours[2] and theirs[2]
         same = bool(levels) and ours[0] == theirs[0]
         pairs.append(KeyPair(name, ours[0], theirs[0], (ours[1], theirs[1]), same))
@@ -264,7 +264,7 @@ def _common_columns(left: pd.DataFrame, right: pd.DataFrame) -> list[Hashable]:
     return common
 
 
-def _given(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, pd.Series, bool]]:
+def _keys_in(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, pd.Series, bool]]:
     """Return the label and the values of each key, and whether it is a level of the index.
 
     Labels of arrays are None.
