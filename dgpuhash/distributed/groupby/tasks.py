@@ -150,17 +150,17 @@ def open_groups(task: CachedPickle[GroupTask], key: Any = None) -> tuple[Any, Op
     return open_run(_open_states, task, key)
 
 
-def _open_states(client: Client, task: GroupTask, key: Any) -> Opened:
+def _open_states(client: Client, packed: CachedPickle[GroupTask], key: Any) -> Opened:
     """Return the run of the key, which is begun on the workers that are there.
 
     Raises IndexLost when one of them leaves meanwhile.
     """
-    uid, there = uuid.uuid4().hex, shard_addresses(client)
+    task, uid, there = packed.opened(), uuid.uuid4().hex, shard_addresses(client)
     workers = tuple(there[part % len(there)].worker for part in range(task.ranges))
     holders = tuple(each.worker for each in there) if task.ranked else ()
     opened, owners = Opened(uid, workers, holders), tuple(dict.fromkeys([*workers, *holders]))
     made = Run(uid, owners, free_call(drop_groups, uid), opened, homes=workers)
-    opens = partial(run_on_workers, client, owners, begin_states, CachedPickle.of(task), opened)
+    opens = partial(run_on_workers, client, owners, begin_states, packed, opened)
     return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
 
 

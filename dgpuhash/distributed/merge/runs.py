@@ -426,7 +426,7 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
 
 
 def open_run(
-    begin: Callable[[Client, Task, Any], Answer], task: CachedPickle[Task], key: Any
+    begin: Callable[[Client, CachedPickle[Task], Any], Answer], task: CachedPickle[Task], key: Any
 ) -> tuple[Any, Answer]:
     """Return the key of a seal and the answer of its run, which `begin` opens where there is none.
 
@@ -440,7 +440,7 @@ def open_run(
             seal, found = (
                 run_of_part(client, own) if key is None else (key, current_run(client, key))
             )
-            return seal, begin(client, task.opened(), seal) if found is None else found
+            return seal, begin(client, task, seal) if found is None else found
 
         for _ in range(OPENINGS - 1):
             with suppress(IndexLost):

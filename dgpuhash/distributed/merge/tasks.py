@@ -142,17 +142,17 @@ def open_build(task: CachedPickle[BuildTask], key: Any = None) -> tuple[Any, Ope
     return open_run(_open_shards, task, key)
 
 
-def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
+def _open_shards(client: Client, packed: CachedPickle[BuildTask], key: Any) -> Opened:
     """Return the run of the key, which is begun on the workers that are there.
 
     Raises IndexLost when one of them leaves meanwhile.
     """
-    run, shards = uuid.uuid4().hex, shard_addresses(client)[: build.ranges]
+    build, run = packed.opened(), uuid.uuid4().hex
     descriptor = Descriptor(
         uid=run,
         name=f"merge-{run}",
         epoch=1,
-        shards=shards,
+        shards=shard_addresses(client)[: build.ranges],
         encoder=replace(build.plan.encoder(), seeds=build.seeds),
         meta=build.plan.stored_meta,
         unique=True if build.unique else None,
@@ -164,7 +164,7 @@ def _open_shards(client: Client, build: BuildTask, key: Any) -> Opened:
         change = replace(change, heavy=NO_HEAVY)
     opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
     made = Run(run, tuple(change.workers), free_call(free_shard, run), opened, stays=True)
-    if isinstance(build.plan, DistinctPlan) and len(shards) == build.ranges:
+    if isinstance(build.plan, DistinctPlan) and len(descriptor.shards) == build.ranges:
         # No partition probes: each hash range is read by itself.
         made = replace(made, homes=tuple(change.workers))
     opens = functools.partial(run_on_workers, client, change.workers, open_change, change)

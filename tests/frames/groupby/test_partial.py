@@ -157,3 +157,12 @@ def odd_frames():
 def test_odd_frames_in_parts(name):
     frame, by, verb, options = odd_frames()[name]
     check(frame, by, verb, [3, 4, 9] if len(frame) else [], **options)
+
+
+def test_plans_are_pickled_without_cached_properties():
+    # Threads that share a plan add these while others pickle it.
+    frame = pd.DataFrame({"key": [1, 2, 1], "v": [1.0, 2.0, 3.0]})
+    plan = GroupPlan.of(frame.iloc[:0], "key", how=Verb("mean"))
+    before = pickle.dumps(plan)
+    assert not len(plan.states_meta)
+    assert pickle.dumps(plan) == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,12 +71,11 @@ class GroupPlan:
 
     Each part is reduced where it lies, to its `states`: a frame with a row for each group, keys
     first. States of several parts are folded where the groups belong, and these give the result.
-    Partial results are values that mean the same everywhere, so they can be sent,
-    saved and folded in any order; the part's number tells the order of rows.
+    States mean the same everywhere: they are sent, saved and folded in any order.
 
-    Columns whose categories are not known to the plan are grouped and aggregated as objects. The
-    dtypes of `meta` do not depend on the values of a frame: sums and products of integers are
-    of 64 bits, and integers that can lack a value are float64.
+    Columns whose categories the plan does not know are grouped and aggregated as objects. No value
+    changes the dtypes of `meta`: sums and products of integers have 64 bits, and integers that can
+    lack a value are float64.
 
     Attributes
     ----------
@@ -222,6 +221,10 @@ class GroupPlan:
         """Return the answer of rows that were tried as one of no rows."""
         return answer
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Cached properties are more frames to pickle, and other threads add them meanwhile.
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     @staticmethod
     def portable_keys(keys: Sequence[GroupingKey]) -> Any:
         """Return keys as columns that are equal where keys are, in whatever part these are."""
@@ -299,8 +302,7 @@ class GroupPlan:
             A row for each group: its key (``key0`` and so on), its number of rows (``n``), its
             first row (``at``: 2^32 times the number of the part and the position in it) and the
             fields of `kinds`, with the position of the column before each. Where rows are needed,
-            the rows that are in a group, with their keys, ``at``, columns (``c0``) and labels
-            (``i0``).
+            the rows of groups, with keys, ``at``, columns (``c0``) and labels (``i0``).
 
         Raises
         ------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -189,10 +188,6 @@ class CudfPlan(GroupPlan, library="cudf"):
 
     on_gpu: ClassVar[bool] = True
     grouped_type: ClassVar[type[Planned]] = PlannedCudfGroups
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What is cached are more frames, each of which takes time to pickle.
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def without_rows(cls, meta: Any, verb: Verb) -> Any:
