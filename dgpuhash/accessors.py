@@ -1,4 +1,4 @@
-"""``frame.dgpuhash``: registered with pandas and Dask when they are imported, before or after.
+"""Register the accessor ``frame.dgpuhash`` with pandas and Dask, before or after their import.
 
 Where the environment says ``DGPUHASH_DASK=1``, Dask's own verbs are answered by ours then, too.
 """
@@ -41,7 +41,7 @@ _STAND_INS = {"dask.dataframe": ("DGPUHASH_DASK", "dgpuhash.dask:enable")}
 
 
 def register() -> None:
-    """Register the accessors of the libraries that are there, and of others once they are."""
+    """Register the accessors with imported libraries now, and with others after their import."""
     for library in _ACCESSORS:
         if library in sys.modules:
             _register_with(library)
@@ -58,7 +58,7 @@ def _register_with(library: str) -> None:
 
 
 def _accessor(wanted: str) -> Callable[[Any], Any]:
-    """Return what makes an accessor of a class, which is imported with its first use."""
+    """Return a factory of a class's accessor; the class is imported at first use."""
 
     def accessor(frame: Any) -> Any:
         # These take long to import.
@@ -78,7 +78,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec that other finders have, of a library that is waited for."""
+        """Return other finders' spec of a library whose import this finder awaits."""
         if name not in self._waiting or getattr(self._asked, "now", False):
             return None
         self._asked.now = True
@@ -93,7 +93,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loader of another finder, and what is done when its module is there."""
+    """Loader that calls another finder's loader, then registers the accessor."""
 
     def __init__(self, loader: Any, name: str) -> None:
         self._loader, self._name = loader, name

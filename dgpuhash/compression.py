@@ -1,4 +1,4 @@
-"""Decompress gzip (also BGZF), bzip2, xz and zstd, and raise where the data ends too early."""
+"""Decompress gzip, BGZF, bzip2, xz and zstd streams; truncated data raises."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def compression_of(head: bytes) -> str | None:
 
 
 def decompressed(stream: BinaryIO, kind: str, chunk_nbytes: int = CHUNK_NBYTES) -> Iterator[bytes]:
-    """Yield the content of all frames or members of a compressed file, some bytes at a time.
+    """Yield the content of all frames or members of a compressed file, a block at a time.
 
     Zeros between and behind frames are padding. A file that was cut between two frames cannot be
     told from a whole one, except in BGZF, whose last block is empty.
@@ -113,7 +113,7 @@ def _head_nbytes(head: bytes) -> int:
 
 
 def _is_block(head: bytes) -> bool:
-    """Return whether a gzip member has the extra field BC, with which it is a block of BGZF."""
+    """Return whether a gzip member is a block of BGZF, by its extra field BC."""
     end = _head_nbytes(head)
     at = _EXTRA
     while head.startswith(_STARTS["gzip"]) and at < min(end, len(head)):
@@ -170,7 +170,7 @@ class _Zlib(_Decompressor):
 
 
 class _Zstd(_Decompressor):
-    """Decompressor of zstandard, whose text has no bound."""
+    """Decompressor of zstandard, with unbounded output."""
 
     def decompress(self, data: bytes, most: int) -> bytes:
         return bytes(self._reader.decompress(data))

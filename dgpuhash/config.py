@@ -102,7 +102,7 @@ def share(name: str) -> float:
 
 
 def threads() -> int | None:
-    """Return the threads of this process for kernels on CPUs, or None where that is not set.
+    """Return the threads of this process for kernels on CPUs; None if not set.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def threads() -> int | None:
 
 
 def cache_folder() -> str | None:
-    """Return the folder of compiled kernels, or None where that is not set.
+    """Return the folder of compiled kernels; None if not set.
 
     Examples
     --------

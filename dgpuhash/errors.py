@@ -1,4 +1,4 @@
-"""Every error that dgpuhash raises on purpose.
+"""The tree of dgpuhash's exceptions.
 
 ::
 
@@ -57,7 +57,7 @@ __all__ = [
 
 
 def install_command(extra: str) -> str:
-    """Return how to install an optional dependency, from a checkout or a wheel.
+    """Return the command that installs an optional dependency, from a checkout or a wheel.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def install_command(extra: str) -> str:
 
 
 class DgpuhashError(Exception):
-    """Base class of every error that dgpuhash raises on purpose."""
+    """Base class of all dgpuhash errors."""
 
 
 class KeyTypeError(DgpuhashError, TypeError):
@@ -80,18 +80,18 @@ class ShapeError(DgpuhashError, ValueError):
 
 
 class SpecError(DgpuhashError, ValueError):
-    """A table described with impossible settings."""
+    """Settings of a table that contradict each other or are out of range."""
 
 
 class UnsupportedError(DgpuhashError, ValueError):
-    """A request that is understood and refused.
+    """A valid request that this library does not support.
 
     The message tells how to get the result another way.
     """
 
 
 class IdError(DgpuhashError, IndexError):
-    """Ids that no key has."""
+    """Ids that belong to no key."""
 
 
 class ColumnError(DgpuhashError, ValueError):
@@ -123,14 +123,14 @@ class CompileError(DeviceError):
 
 
 class SequenceError(DgpuhashError, ValueError):
-    """A file that is not sequences, damaged or cut short, or mates that are no pairs.
+    """A malformed or truncated sequence file, or mates that do not pair up.
 
     The message tells file, record and line.
     """
 
 
 class TaxonomyError(DgpuhashError, ValueError):
-    """A file of a taxonomy that is wrong, an unknown taxon, or references without a taxon.
+    """A malformed taxonomy file, an unknown taxon, or references without a taxon.
 
     The message tells file and line where there are any.
     """

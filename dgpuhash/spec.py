@@ -1,4 +1,4 @@
-"""Frozen, validated description of one table."""
+"""TableSpec: the validated, immutable settings of one table."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def key_dtype_of(dtype: DTypeLike, *, records: bool = False) -> np.dtype[Any]:
 
 
 def _is_record(dtype: np.dtype[Any]) -> bool:
-    """Return whether keys of a dtype are integers side by side, so that their bytes tell all."""
+    """Return whether keys of a dtype are plain integers side by side, comparable by their bytes."""
     if dtype.names is None or dtype.itemsize != _RECORD_NBYTES:
         return False
     at = 0
@@ -130,7 +130,7 @@ def value_dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """Settings of a table: all that defines it apart from its content.
+    """Settings of a table: dtypes, method, load, seed and the like, without content.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ class TableSpec:
         return None if self.value_dtype is None else _dtype_of(self.value_dtype)
 
     def reseeded(self, seed: int) -> TableSpec:
-        """Return the spec with another seed, which was drawn; nothing is checked again."""
+        """Return the spec with another seed, without checking the settings again."""
         made = copy.copy(self)
         object.__setattr__(made, "seed", seed)
         return made
@@ -289,7 +289,7 @@ class TableSpec:
 
 
 def check_capacity(capacity: int, what: str = "capacity") -> int:
-    """Return `capacity` as an int, if a table could have that many keys.
+    """Return `capacity` as an int, or raise if no table can have that many keys.
 
     Raises
     ------
@@ -326,7 +326,7 @@ def _descr(fields: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def _pairs(settings: Any) -> tuple[tuple[str, int | float | str], ...]:
-    """Return settings as pairs sorted by name; what they mean is not looked at."""
+    """Return settings as pairs sorted by name, unchecked."""
     try:
         pairs = tuple(sorted(dict(settings).items()))
     except (TypeError, ValueError) as error:

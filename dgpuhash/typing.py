@@ -1,4 +1,4 @@
-"""Types of arguments and results, for the annotations of programs that use this library.
+"""Types for annotations: array protocols, frames, and the settings of constructors.
 
 Array libraries are told by what their arrays have, so that none is imported here. A result is of
 the kind of the keys: `ArrayKind` stands for both. Keys of other kinds, such as lists, give an
@@ -91,7 +91,7 @@ __all__ = [
 
 
 class HasArray(Protocol):
-    """A column of one dtype that NumPy can read, as a Series of pandas or polars."""
+    """A one-dimensional column that NumPy can read, such as a pandas or polars Series."""
 
     @property
     def dtype(self) -> Any:
@@ -103,7 +103,7 @@ class HasArray(Protocol):
 
 
 class HasNulls(Protocol):
-    """An array of pandas, which may be of any dtype."""
+    """An array of pandas of any dtype, nullable ones included."""
 
     @property
     def dtype(self) -> Any:
@@ -123,7 +123,7 @@ class HasCudaArray(Protocol):
 
 
 class HasDlpack(Protocol):
-    """A tensor that DLPack can pass on, as PyTorch's."""
+    """A tensor with DLPack's interface, such as PyTorch's."""
 
     def __dlpack__(self) -> Any: ...
 
@@ -131,13 +131,13 @@ class HasDlpack(Protocol):
 
 
 class HasArrow(Protocol):
-    """An array of Arrow, of whatever library."""
+    """An array with Arrow's C data interface, of any library."""
 
     def __arrow_c_array__(self) -> Any: ...
 
 
 class HasArrowStream(Protocol):
-    """A chunked array of Arrow, of whatever library."""
+    """A chunked array with Arrow's C stream interface, of any library."""
 
     @property
     def null_count(self) -> int:
@@ -159,7 +159,7 @@ class Frame(Protocol):
 
 
 class NamedColumn(Protocol):
-    """A Series, which stands for a frame of one column."""
+    """A Series, accepted as a frame of one column."""
 
     @property
     def name(self) -> Any:
@@ -281,7 +281,7 @@ KeepEqual = Literal["first", "last", False]
 
 
 class MethodSettings(TypedDict, total=False):
-    """Settings of the methods of tables, as `dgpuhash.methods` shows them."""
+    """Settings of table methods, as `dgpuhash.methods` lists them."""
 
     allocator: Literal["slab", "light"]
     bucket: int
@@ -302,21 +302,21 @@ class MethodSettings(TypedDict, total=False):
 
 
 class KeyTableSettings(MethodSettings, total=False):
-    """Settings of the key tables of an index, whose lists may have any method of multimaps."""
+    """Settings of an index's key tables, whose lists may use any multimap method."""
 
     initial_bucket: int
     growth: float
 
 
 class IdSettings(MethodSettings, total=False):
-    """What `KeyIds.from_keys` passes on to the class."""
+    """Keyword arguments that `KeyIds.from_keys` passes to the class."""
 
     device: Device | None
     seed: int | None
 
 
 class FilterSettings(TypedDict, total=False):
-    """What `BloomFilter.from_keys` passes on to the class."""
+    """Keyword arguments that `BloomFilter.from_keys` passes to the class."""
 
     capacity: int | None
     nbytes: int | None
@@ -325,7 +325,7 @@ class FilterSettings(TypedDict, total=False):
 
 
 class TableSettings(IdSettings, total=False):
-    """What the constructors from arrays pass on to the classes of sets, maps and counts."""
+    """Keyword arguments that `from_arrays` of sets, maps and counts passes to the class."""
 
     capacity: int
     max_load: float | None
@@ -333,7 +333,7 @@ class TableSettings(IdSettings, total=False):
 
 
 class MultiMapSettings(TableSettings, total=False):
-    """What `MultiMap.from_arrays` passes on to the class."""
+    """Keyword arguments that `MultiMap.from_arrays` passes to the class."""
 
     initial_bucket: int | None
     growth: float | None
@@ -341,14 +341,14 @@ class MultiMapSettings(TableSettings, total=False):
 
 
 class PruningSettings(TypedDict, total=False):
-    """How lookups on a cluster reduce what they send."""
+    """Keyword arguments by which lookups on a cluster send less."""
 
     bloom_filter: Literal["auto"] | bool
     deduplicate: Literal["auto"] | bool
 
 
 class MergeOptions(PruningSettings, total=False):
-    """What ``ddf.dgpuhash.merge`` passes on to the merge with an index or with a frame."""
+    """Keyword arguments that ``ddf.dgpuhash.merge`` passes to a merge with an index or frame."""
 
     persist: bool
     right_on: JoinKeysLike | None
@@ -365,7 +365,7 @@ class MergeOptions(PruningSettings, total=False):
 
 
 class OnWorkers(TypedDict, total=False):
-    """Where a distributed table is, and how its rows travel."""
+    """Keyword arguments for the workers and transport of a distributed table."""
 
     client: Client | None
     workers: Sequence[str] | None
@@ -374,7 +374,7 @@ class OnWorkers(TypedDict, total=False):
 
 
 class DistributedFilterSettings(OnWorkers, total=False):
-    """What `DistributedBloomFilter.from_keys` passes on to the class."""
+    """Keyword arguments that `DistributedBloomFilter.from_keys` passes to the class."""
 
     rate: float
     nbytes: int | None
@@ -383,19 +383,19 @@ class DistributedFilterSettings(OnWorkers, total=False):
 
 
 class DistributedTableSettings(OnWorkers, TableSettings, total=False):
-    """What the constructors of distributed tables from arrays pass on to the classes."""
+    """Keyword arguments that distributed `from_arrays` passes to the classes."""
 
     mode: TableModeName
 
 
 class DistributedMapSettings(DistributedTableSettings, total=False):
-    """What `DistributedMap.from_arrays` passes on to the class."""
+    """Keyword arguments that `DistributedMap.from_arrays` passes to the class."""
 
     conflict: ConflictName
 
 
 class DistributedMultiMapSettings(DistributedTableSettings, total=False):
-    """What `DistributedMultiMap.from_arrays` passes on to the class."""
+    """Keyword arguments that `DistributedMultiMap.from_arrays` passes to the class."""
 
     initial_bucket: int | None
     growth: float | None

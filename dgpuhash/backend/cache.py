@@ -1,4 +1,4 @@
-"""Cache of compiled kernels on disk, one file per kernel instance.
+"""Disk cache of compiled kernels, one file per kernel instance.
 
 A file is named by a digest of everything that the machine code depends on.
 """

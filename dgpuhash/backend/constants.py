@@ -1,4 +1,4 @@
-"""Numbers that kernels and Python share.
+"""Constants common to kernels and Python.
 
 Each stands in a kernel file, too, which its comment names.
 """
@@ -73,7 +73,7 @@ def overflow_bits(slot_nbytes: int) -> int:
 
 
 def claim_words(key_nbytes: int, buckets: int) -> int:
-    """Return the words (4 bytes) with the claims of keys of 16 bytes; others have none.
+    """Return the number of 4-byte words of claims for keys of 16 bytes; 0 for narrower keys.
 
     See kernels/table/claims.cuh.
     """

@@ -1,4 +1,4 @@
-"""Detection of where data lives, host or GPU memory, without imports."""
+"""Find out whether data is in host or GPU memory, without importing a library."""
 
 from __future__ import annotations
 

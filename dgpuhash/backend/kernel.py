@@ -1,4 +1,4 @@
-"""Kernel instances, looked up by name in the extension's table of them."""
+"""Look up kernel instances by name in the extension's list of them."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _rows_of(key: str) -> dict[int, _Row]:
 
 @functools.cache
 def _rows() -> dict[str, dict[int, _Row]]:
-    """Return the rows by their expression up to the width, and by the width."""
+    """Return the rows by expression without the width, then by width."""
     made: dict[str, dict[int, _Row]] = {}
     instances: list[tuple[Any, ...]] = native().instances()
     for row in map(_Row._make, instances):

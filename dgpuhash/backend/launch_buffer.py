@@ -1,4 +1,4 @@
-"""Host memory from which the driver copies a kernel's argument."""
+"""Host buffer at a fixed address for the arguments of a kernel launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel launches: immediate, prepared for later, or several in one call."""
+"""Launch kernels: at once, prepared for later, or several in one call of C."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Launches(ABC):
         """
 
     def prepared(self, kernel: Kernel, n: int, **fields: Any) -> Step:
-        """Return a step that does what `run` does, when it is called.
+        """Return a callable that repeats the launches that `run` makes.
 
         The step holds a reference to every array among `fields`.
         """

@@ -1,4 +1,4 @@
-"""Layouts of the C++ structs that kernels take, and how to pack them into bytes."""
+"""Layouts of the C++ structs of kernel arguments, and packing of values into them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Layout:
 
     @functools.cached_property
     def packer(self) -> Any:
-        """What packs values of Python into the bytes of the struct.
+        """Function that packs Python values into the bytes of the struct.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Detection of errors that report exhausted memory."""
+"""Recognize exceptions for exhausted host or device memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extension module: the kernels on the CPU, and what is known of each kernel."""
+"""Import the extension module: kernels for the CPU and the list of all kernels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def native() -> ModuleType:
 
 @functools.cache
 def require_wide_swap() -> None:
-    """Check that this CPU swaps 16 bytes at once, by which tables store keys of that size.
+    """Raise unless this CPU can compare and swap 16 bytes, as tables with keys of 16 bytes do.
 
     Every CPU of 64 bits does but the first ones for x86-64.
 

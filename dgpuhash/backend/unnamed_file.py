@@ -1,4 +1,4 @@
-"""Arrays in a file without a name, in the folder for temporary files."""
+"""Spill arrays to an unlinked temporary file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REMEDY = "or name a folder of a larger disk by the variable TMPDIR"
 
 
 class UnnamedFile:
-    """A file that is gone when this object is, also when the process is killed.
+    """Unlinked temporary file: the system frees it even if the process is killed.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class UnnamedFile:
         self._end = 0
 
     def append(self, array: np.ndarray) -> int:
-        """Write an array, and return where it begins: at a multiple of 64.
+        """Write an array; return its offset in the file, a multiple of 64.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class UnnamedFile:
         return at
 
     def read(self, at: int, n: int, dtype: DTypeLike) -> np.ndarray:
-        """Return `n` elements from a place on; several threads may read at once."""
+        """Return `n` elements from an offset; several threads may read at once."""
         array = np.empty(n, dtype)
         room = array.view(np.uint8).data
         while len(room):
@@ -75,7 +75,7 @@ class UnnamedFile:
         return array
 
     def mapped(self) -> mmap.mmap | None:
-        """Return a map of what was written, which outlives this object; None when it is nothing."""
+        """Return a memory map of the file, which outlives this object; None for an empty file."""
         if not self._end:
             return None
         return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -87,7 +87,7 @@ class UnnamedFile:
 
 
 class WholeWrites(io.RawIOBase):
-    """A raw file whose writes write all bytes, or raise, and are counted."""
+    """Raw file that counts the bytes written; each write is complete or raises."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class WholeWrites(io.RawIOBase):
         self.written: int = 0
 
     def writable(self) -> bool:
-        """Tell that it can be written to."""
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:

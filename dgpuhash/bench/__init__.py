@@ -1,4 +1,4 @@
-"""Benchmarks: one question a module, each figure beside a hardware limit."""
+"""Benchmarks of this library, with figures beside a hardware limit and peer libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of batches of every size on a CPU, beside pandas, Polars, DuckDB and NumPy."""
+"""Benchmark batches of every size on a CPU against pandas, Polars, DuckDB and NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random keys made on the device by MurmurHash3's finalizers, and their frequencies in a batch."""
+"""Generate random keys on the device, with chosen frequencies in a batch."""
 
 from __future__ import annotations
 

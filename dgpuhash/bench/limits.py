@@ -1,4 +1,4 @@
-"""Benchmark of checked bare memory accesses, the floors of all table benchmarks."""
+"""Benchmark bare memory accesses, the reference for all table benchmarks."""
 
 from __future__ import annotations
 

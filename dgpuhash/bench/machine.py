@@ -1,4 +1,4 @@
-"""Hardware and software versions that a figure was measured on."""
+"""Describe the hardware and software versions of a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peak memory of a function call, and batch sizes that fit the free memory."""
+"""Measure a call's peak memory, and choose batch sizes within the free memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of tables to measure, by the bits of keys and values, and the method that stores them."""
+"""Table variants to benchmark: key bits, value bits and method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of benchmarks: what their signatures and docstrings say of each parameter."""
+"""Derive command-line options from the signatures and docstrings of benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Median times, by CUDA events on a GPU and the wall clock on the CPU."""
+"""Measure median times, by CUDA events on a GPU and the wall clock on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dgpuhash bench`: a subcommand for each benchmark, by its signature, and the report."""
+"""`dgpuhash bench`: run benchmarks, one subcommand each, and write their report."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Counts(click.IntRange):
 
 
 class _Benchmarks(Later):
-    """Commands of benchmarks, each made of its benchmark's signature when it is first named."""
+    """Command group whose subcommands are derived from the benchmarks' signatures at first use."""
 
     def __getitem__(self, name: str) -> click.Command:
         command: click.Command | None = self._found[name]

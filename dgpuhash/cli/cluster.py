@@ -1,4 +1,4 @@
-"""Cluster on which a command runs, and `dgpuhash cluster`: the programs that start clusters."""
+"""`--scheduler`: connect to a cluster or start one; `dgpuhash cluster`: print launch scripts."""
 
 from __future__ import annotations
 

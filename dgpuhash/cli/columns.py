@@ -1,4 +1,4 @@
-"""Command-line options for columns, column types and kinds of join."""
+"""Option types of the command line: column names, column dtypes, joins and aggregates."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _SQL = {
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """An aggregate that an option asks for.
+    """Aggregate of a column, as an option names it.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ _CALL = re.compile(
 
 
 class AggregateCall(click.ParamType):
-    """Option type: an aggregate of a column, and what it is called.
+    """Option type: a named aggregate of a column, such as ``total=sum(x)``.
 
     Examples
     --------
@@ -159,7 +159,7 @@ class AggregateCall(click.ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Aggregate:
-        """Return what is aggregated, how, and what it is called."""
+        """Return the aggregate's column, function and name."""
         if isinstance(value, Aggregate):
             return value
         found = _CALL.fullmatch(value)

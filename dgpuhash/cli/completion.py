@@ -1,4 +1,4 @@
-"""`dgpuhash completion`: what a shell reads to complete commands and options."""
+"""`dgpuhash completion`: print the shell script for completing commands and options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion of commands for a shell.
+    """Print the script that completes commands in a shell.
 
     bash and zsh: eval "$(dgpuhash completion bash)" in ~/.bashrc or ~/.zshrc; fish: dgpuhash
     completion fish > ~/.config/fish/completions/dgpuhash.fish.

@@ -1,4 +1,4 @@
-"""User errors as one line on standard error with exit code 2.
+"""Print user errors as one line on standard error and exit with code 2.
 
 They have no traceback.
 """
@@ -62,7 +62,7 @@ class OneLineErrors(Commands):
 
 
 def _discard_output() -> None:
-    """Write what is left of the output nowhere, or Python would try it again at its end."""
+    """Redirect buffered output to the null device, so that Python does not write it at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

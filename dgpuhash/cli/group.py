@@ -1,4 +1,4 @@
-"""Groups of commands, which list these with the whole of their first sentence."""
+"""Command groups with full-sentence help and late import of their commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALIKE = 0.7
 
 
 class Commands(click.Group):
-    """Group of commands that cuts no sentence off, and imports no command to name it.
+    """Command group that lists commands without importing them or cutting their help.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Commands(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands and options that begin so."""
+        """Return the commands and options that start with the typed text."""
         options = click.Command.shell_complete(self, ctx, incomplete)
         commands = self._sentences(ctx).items()
         named = [CompletionItem(n, help=said) for n, said in commands if n.startswith(incomplete)]
@@ -68,7 +68,7 @@ class Commands(click.Group):
 
 
 class Later(MutableMapping[str, click.Command]):
-    """Commands by name, each in the module of its name, which is imported when it is asked for.
+    """Commands by name, each imported from the module of its name at first use.
 
     So that no command waits for libraries of the others.
 

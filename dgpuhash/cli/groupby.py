@@ -137,7 +137,7 @@ _CALLED = {
 def _named(
     meta: pd.DataFrame, by: Sequence[str], aggregates: Iterable[Aggregate]
 ) -> dict[str, pd.NamedAgg]:
-    """Return the named aggregates of an ``agg``.
+    """Return the options' aggregates as named aggregates for ``agg``.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def _named(
 
 
 def _tell_rows(meta: pd.DataFrame, by: Sequence[str], named: dict[str, pd.NamedAgg]) -> None:
-    """Say which aggregates keep rows in memory.
+    """Print which aggregates buffer rows in memory.
 
     Raises
     ------
@@ -229,5 +229,5 @@ def _show(made: pd.DataFrame) -> None:
 
 
 def _texts(column: pd.Series) -> Iterable[str]:
-    """Return the values as text, nulls as a dash."""
+    """Return the values as text, with a dash for nulls."""
     return column.astype(str).where(column.notna(), "-")

@@ -48,7 +48,7 @@ _VERBS = ("rc", "dc", "ud")
     help="Show the workers of this Dask cluster, too, and what UCX has there.",
 )
 def info(index: str | None, scheduler: str | None) -> None:
-    """Show versions and devices, or what a saved INDEX holds.
+    """Show versions and devices, or the contents of a saved INDEX.
 
     With INDEX, a saved index or table: its keys, columns, rows and bytes, of which only the
     manifest is read. Without: versions, backends, devices, the kernel cache, and with --scheduler

@@ -1,4 +1,4 @@
-"""End a command soon after the first Ctrl-C, whatever its threads and processes wait for."""
+"""End a command soon after Ctrl-C, even while threads or processes block."""
 
 from __future__ import annotations
 

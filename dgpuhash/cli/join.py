@@ -195,7 +195,7 @@ def _check_options(
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side: where its rows are, and the key columns if it is a saved index."""
+    """One side of a join: the path of its rows, and its key columns if it is a saved index."""
 
     name: str
     path: str
@@ -271,7 +271,7 @@ def _frames(
     how: str,
     progress: RowProgress,
 ) -> list[Any]:
-    """Return the frames of both sides, as they are merged.
+    """Return the frames of both sides, ready to be merged.
 
     Rows are counted when they are read. Integers and truths that may be null get nullable dtypes,
     as floats would round them.

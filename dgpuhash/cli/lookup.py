@@ -59,7 +59,7 @@ def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) 
 
 
 def _looked_up(index: str, keys: Sequence[str], scheduler: str | None) -> tuple[Any, Any]:
-    """Return the rows of keys as an Arrow table, and which keys are there."""
+    """Return the rows of keys as an Arrow table, and a mask of the keys found."""
     from dgpuhash.cli.progress import RowProgress
     from dgpuhash.distributed import DistributedIndex
     from dgpuhash.frames import frames_of
@@ -77,7 +77,7 @@ def _looked_up(index: str, keys: Sequence[str], scheduler: str | None) -> tuple[
 
 
 def _parts(key: str, columns: int) -> list[str]:
-    """Return the parts of a key of so many columns."""
+    """Split the text of a key into the values of its columns."""
     return [key] if columns == 1 else next(csv.reader([key]), [])
 
 

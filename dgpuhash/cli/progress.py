@@ -1,4 +1,4 @@
-"""Progress of a command: rows that tasks have read, partitions that are written, other steps."""
+"""Progress bar of a command: rows read, partitions written and other steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class RowProgress:
-    """Rows that tasks read of named frames, shown on standard error if that is a terminal.
+    """Progress bar of rows read per named frame, shown if standard error is a terminal.
 
     Tasks report to the client by Dask's events; a task that runs twice counts once.
 
@@ -55,7 +55,7 @@ class RowProgress:
 
     @property
     def null_keys(self) -> Counter[str]:
-        """Rows read so far of which a key is null, by the names of their frames."""
+        """Rows read so far with a null key, by the names of their frames."""
         return self._sums(1)
 
     def _sums(self, place: int) -> Counter[str]:
@@ -67,19 +67,19 @@ class RowProgress:
     def counted(
         self, frame: Any, name: str, dtypes: dict[Any, str], keys: Sequence[Any] = ()
     ) -> Any:  # fmt: skip
-        """Return a Dask frame cast to `dtypes`, whose rows count under `name` when it is read."""
+        """Return a Dask frame cast to `dtypes` whose rows count under `name` as they are read."""
         meta = frame._meta.astype(dtypes)
         return frame.map_partitions(
             _counted, self._topic, name, dtypes, list(keys), meta=meta, enforce_metadata=False
         )
 
     def writing(self, partitions: int) -> Callable[[], None]:
-        """Return what to call when one of so many partitions is written."""
+        """Return a callback for each written partition of a known number."""
         self._bar.update(self._task, total=partitions)
         return lambda: self._bar.advance(self._task)
 
     def step(self, said: str) -> None:
-        """Show what is done next, where nothing can be counted."""
+        """Show the name of the next step, for steps without a count."""
         self._bar.update(self._task, description=said, total=None, refresh=True)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Option ``--threads``: how many threads of this process a command uses."""
+"""Option ``--threads``: the number of threads of a command in this process."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def threads_option(command: _Command) -> _Command:
 
 
 def threads_of_process() -> int:
-    """Return the threads that compute: of ``--threads``, its variable or the usable CPUs."""
+    """Return the threads for computing, from ``--threads``, its variable or the usable CPUs."""
     return int(os.environ.get(VARIABLE) or len(os.sched_getaffinity(0)))
 
 
 def check_threads_of_workers(scheduler: str) -> None:
-    """Raise where a command line names both ``--threads`` and a cluster.
+    """Raise if a command line names both ``--threads`` and a cluster.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def check_threads_of_workers(scheduler: str) -> None:
 
 
 def _use(ctx: click.Context, _: click.Parameter, threads: int | None) -> None:
-    """Have kernels and Arrow use as many threads, until the context closes."""
+    """Set the threads of kernels and Arrow until the context closes."""
     if threads is None:
         return
     named = ctx.get_parameter_source("threads") is ParameterSource.COMMANDLINE

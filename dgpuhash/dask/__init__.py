@@ -1,4 +1,4 @@
-"""Dask's own merges, joins, groupbys and distinct rows, answered by this library.
+"""Accelerate Dask's own merge, join, groupby and drop_duplicates with this library.
 
 ``dgpuhash.dask.enable()``, or ``DGPUHASH_DASK=1`` in the environment of a program that imports
 dgpuhash, and nothing else of the program is to change.

@@ -1,4 +1,4 @@
-"""Calls of Dask's verbs: who answers each, and the count of that."""
+"""Dispatch Dask's merge and groupby calls to dgpuhash or back to Dask, and count both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS, DASK = "dgpuhash", "Dask"
 
 
 class Calls(threading.local):
-    """What goes on in a thread.
+    """Nesting of intercepted calls in one thread.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Calls(threading.local):
 
 
 class Answering:
-    """Whether verbs are answered by ours, and what has been answered by whom.
+    """Whether Dask's verbs are intercepted, and counts of calls by library and reason.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Answering:
         *,
         begins: bool = False,
     ) -> Any:
-        """Return what `ours` returns for the cluster's client, or else `theirs`.
+        """Return the result of `ours` for the cluster's client, or else of `theirs`.
 
         What only begins a verb of ours does not count: groups, whose aggregates do.
 
@@ -99,7 +99,7 @@ class Answering:
 
     @contextmanager
     def named(self, verb: str) -> Iterator[None]:
-        """Let calls of other verbs in the block count as calls of this one."""
+        """Count calls of other verbs in the block as calls of this verb."""
         before, self._calls.verb = self._calls.verb, self._calls.verb or verb
         try:
             yield
@@ -107,12 +107,12 @@ class Answering:
             self._calls.verb = before
 
     def note(self, verb: str, by: str, reason: str = "") -> None:
-        """Count an answer."""
+        """Count a call."""
         with self._lock:
             self._counts[verb, by, reason] += 1
 
     def answers(self) -> tuple[Answer, ...]:
-        """Return what has been answered, ours first, the most frequent first."""
+        """Return the counts of calls, this library's first, then by frequency."""
         with self._lock:
             found = [
                 Answer(verb, by, times, reason)
@@ -121,18 +121,18 @@ class Answering:
         return tuple(sorted(found, key=lambda each: (each.by != OURS, -each.times, each.verb)))
 
     def clear(self) -> None:
-        """Forget what has been answered."""
+        """Reset all counts."""
         with self._lock:
             self._counts.clear()
             self._callers.clear()
             self._uid = uuid.uuid4().hex
 
     def rounding_of(self, client: Client) -> LoggedRounding:
-        """Return the function to call with the columns rounded by merges of a client."""
+        """Return a callback that records columns rounded by the merges of a client."""
         return LoggedRounding(f"{self._uid}-{client.id}")
 
     def rounded(self) -> Counter[str]:
-        """Return in how many partitions merges have rounded each column."""
+        """Return for each column the number of partitions in which merges rounded it."""
         with self._lock:
             callers = [client for client in self._callers if client.status == "running"]
         found = Counter[str]()
@@ -142,12 +142,12 @@ class Answering:
         return found
 
     def clients(self) -> list[Client]:
-        """Return the clients whose builds stay, as far as they are connected."""
+        """Return the connected clients whose workers cache builds."""
         with self._lock:
             return [client for client in self._clients if client.status == "running"]
 
     def forget_clients(self) -> None:
-        """Take all clients as unknown."""
+        """Forget all clients."""
         with self._lock:
             self._clients.clear()
 
@@ -160,7 +160,7 @@ class Answering:
             self._calls.within = False
 
     def _client(self) -> Client:
-        """Return the client with which Dask computes, whose builds stay from now on."""
+        """Return the client that Dask computes with, and cache its builds from now on."""
         client = computing_client()
         if client not in self._clients:
             prepare(client)

@@ -1,4 +1,4 @@
-"""Groups of Dask frames, whose aggregates are answered by ours where they can."""
+"""Groupby objects for Dask frames: run supported aggregates in this library, others in Dask."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OF_DASK = {"split_every", "shuffle_method", "shuffle_backend", "fused"}
 
 
 def groupby_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for `groupby` of frames and Series.
+    """Return a replacement for `groupby` of frames and Series.
 
     With ``sort=True`` one hash range is sorted, and split into `split_out` partitions. A number as
     `split_out` is that of hash ranges otherwise; `split_every` and `shuffle_method` are for Dask
@@ -62,7 +62,7 @@ def groupby_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Rows:
-    """The rows that are grouped, as Dask was asked, and what is chosen of them."""
+    """Rows to group: the arguments of Dask's groupby, and the selected columns."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _Rows:
         self.groups(client)
 
     def groups(self, client: Client, ranges: int | None = None) -> Any:
-        """Return the groups of ours, with so many hash ranges; sorted ones have one."""
+        """Return this library's groupby with a number of hash ranges; one if sorted."""
         if self.sort:
             ranges = 1
         made: Any = groupby_lazily(
@@ -95,7 +95,7 @@ class _Rows:
         return functools.reduce(lambda groups, key: groups[key], self.chosen, made)
 
     def of(self, key: Any, client: Client) -> _Rows:
-        """Return the rows with a choice of columns."""
+        """Return the rows with other selected columns."""
         # As in Dask, which has no labels that are tuples here.
         key = list(key) if isinstance(key, tuple) else key
         made = object.__new__(_Rows)
@@ -114,7 +114,7 @@ def _answered(rows: _Rows, theirs: Callable[[], Any]) -> Any:
 
 
 class _Answered:
-    """What both kinds of groups have in common; attributes are those of Dask's own groups."""
+    """Base of both groupby objects; other attributes are those of Dask's groupby."""
 
     def __init__(self, rows: _Rows, theirs: Callable[[], Any]) -> None:
         # Dask's are made only where they are asked for.
@@ -130,7 +130,7 @@ class _Answered:
 
     @functools.cached_property
     def _theirs(self) -> Any:
-        """Dask's own groups."""
+        """Dask's own groupby object."""
         return self._make()
 
     def __getitem__(self, key: Any) -> Any:
@@ -143,7 +143,7 @@ class _Answered:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """Return a method of groups that ours or Dask answers."""
+    """Return a groupby method that this library or Dask runs."""
     base = SeriesGroupBy if hasattr(SeriesGroupBy, name) else GroupBy
     dasks = getattr(base, name)
     parameters = inspect.signature(dasks)
@@ -166,7 +166,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _aggregated(rows: _Rows, name: str, call: inspect.BoundArguments, client: Client) -> Any:
-    """Return an aggregate of ours, with the arguments that were given to Dask's."""
+    """Return this library's aggregate for the arguments of Dask's method."""
     defaults = call.signature.parameters
     given = dict(list(call.arguments.items())[1:])
     args = given.pop("args", ())
@@ -194,7 +194,7 @@ def _aggregated(rows: _Rows, name: str, call: inspect.BoundArguments, client: Cl
 
 
 def _each(func: Any) -> list[Any]:
-    """Return the aggregates in lists and dictionaries of them."""
+    """Return all aggregates within lists and dictionaries."""
     if isinstance(func, dict):
         func = list(func.values())
     if isinstance(func, list | tuple):
@@ -203,11 +203,11 @@ def _each(func: Any) -> list[Any]:
 
 
 class AnsweredGroupBy(_Answered, GroupBy):
-    """Groups of a Dask frame, each of whose aggregates is answered by ours or by Dask."""
+    """Groupby of a Dask frame; this library or Dask runs each aggregate."""
 
 
 class AnsweredSeriesGroupBy(_Answered, SeriesGroupBy):
-    """Groups of one column, each of whose aggregates is answered by ours or by Dask."""
+    """Groupby of one column; this library or Dask runs each aggregate."""
 
 
 for _kind in (AnsweredGroupBy, AnsweredSeriesGroupBy):

@@ -1,4 +1,4 @@
-"""What was answered by whom, as a table."""
+"""Report the library chosen for each call of Dask's verbs, and the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REASON_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How often one verb was answered by one library, for one reason.
+    """Number of calls of one verb that one library ran for one reason.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """How often merges of ours have rounded integers of a column to floats.
+    """Number of partitions in which merges rounded integers of a column to floats.
 
     They do so where pandas does: in partitions of which a row has no value.
 
@@ -57,7 +57,7 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Answers given under `enable()`, with columns rounded and builds kept.
+    """Calls under `enable()` by library, columns rounded and builds cached.
 
     It is shown as a table.
 
@@ -89,7 +89,7 @@ class Report:
     rounded: tuple[Rounding, ...] = ()
 
     def times(self, verb: str, by: str) -> int:
-        """Return how often a verb was answered by a library, for any reason."""
+        """Return how often a library ran a verb, for any reason."""
         return sum(each.times for each in self.answers if (each.verb, each.by) == (verb, by))
 
     def _rows(self) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The switch: whether verbs of Dask are answered by ours."""
+"""Switch interception of Dask's verbs on and off: `enable`, `enabled`, `disable`, `report`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _METHODS: list[tuple[type, str, Callable[..., Any]]] = [
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An attribute of a module or class: what it was, and what stands in for it."""
+    """An attribute of a module or class, with its original and its replacement."""
 
     owner: Any
     name: str
@@ -50,11 +50,11 @@ class Place:
     stand_in: Any
 
     def put(self) -> None:
-        """Set the attribute."""
+        """Set the replacement."""
         setattr(self.owner, self.name, self.stand_in)
 
     def undo(self) -> None:
-        """Set what it was, unless somebody else has set it since."""
+        """Restore the original, unless other code has set the attribute since."""
         if vars(self.owner).get(self.name) is self.stand_in:
             setattr(self.owner, self.name, self.before)
 
@@ -67,7 +67,7 @@ _blocks: set[object] = set()
 
 
 def enable(*, fallback: bool = True, kept: int | str | None = None) -> None:
-    """Let this library answer Dask's own verbs where it can, until `disable` is called.
+    """Run Dask's own verbs in this library where it can, until `disable` is called.
 
     These are `merge`, ``join``, `groupby` with its aggregates, `drop_duplicates`, `nunique` and
     `value_counts` of Dask frames and Series, and `dask.dataframe.merge`. Dask answers what ours
@@ -116,7 +116,7 @@ def enable(*, fallback: bool = True, kept: int | str | None = None) -> None:
 
 @contextmanager
 def enabled(*, fallback: bool = True, kept: int | str | None = None) -> Iterator[None]:
-    """Let this library answer Dask's own verbs in a block; see `enable`.
+    """Run Dask's own verbs in this library within a block; see `enable`.
 
     Threads share it, and blocks may lie in each other. After the block it is as before.
 
@@ -146,7 +146,7 @@ def enabled(*, fallback: bool = True, kept: int | str | None = None) -> Iterator
 
 
 def disable() -> None:
-    """Let Dask answer its verbs again, also in blocks of `enabled`, and free what stays.
+    """Give Dask its verbs back, also in blocks of `enabled`, and free cached builds.
 
     Does nothing where verbs are not answered by ours. Frames that were made before are computed as
     they are.
@@ -167,7 +167,7 @@ def disable() -> None:
 
 
 def report() -> Report:
-    """Return what has been answered by whom, and why not by ours, since verbs were enabled.
+    """Return which library ran each call since `enable`, with the reasons for Dask's.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def _nbytes(kept: int | str | None) -> int | None:
 
 
 def _set(falls_back: bool, kept_nbytes: int | None) -> None:
-    """Put what stands in for Dask's verbs in its place, where it is not there yet."""
+    """Replace Dask's verbs where they are not replaced yet."""
     answering.falls_back = falls_back
     if answering.kept_nbytes != kept_nbytes:
         answering.kept_nbytes = kept_nbytes
@@ -227,7 +227,7 @@ def _end() -> None:
 
 
 def _wanted() -> Iterator[Place]:
-    """Yield the places of Dask's verbs, and of those that its frames of cuDF have for themselves.
+    """Yield the attributes with Dask's verbs, and with the overrides of its cuDF frames.
 
     `merge` is in each module that binds it: `DataFrame.merge` looks it up there.
     """

@@ -1,4 +1,4 @@
-"""Functions that stand in for Dask's verbs, with their arguments."""
+"""Replacements for Dask's verbs, with the same arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Verb = Callable[..., Any]
 
 
 def merge_in_place(original: Verb) -> Verb:
-    """Return a function for `dask.dataframe.merge`, which its frames call too.
+    """Return a replacement for `dask.dataframe.merge`, which its frames call too.
 
     `npartitions` is honoured, unless divisions are known. `broadcast=True` puts a copy of the
     smaller side on each worker where `how` allows it. `shuffle_method` is for Dask alone: ours has
@@ -91,7 +91,7 @@ def _merge(
     left: Any, right: Any, client: Client, build: Build = "auto", *, how: Any, left_index: Any,
     right_index: Any, **given: Any,
 ) -> dd.DataFrame:  # fmt: skip
-    """Return the merge with Dask's meta, of which each partition has pandas' dtypes."""
+    """Return the merge with Dask's meta; its partitions have pandas' dtypes."""
     arguments = JoinArguments(
         join_kind(how), left_index=bool(left_index), right_index=bool(right_index),
         promote="each", on_rounding=answering.rounding_of(client), **given,
@@ -104,7 +104,7 @@ def _merge(
 
 
 def _build(left: Any, right: Any, how: Any, *, by_index: bool, broadcast: bool) -> Build:
-    """Return the side that is indexed: the one of fewer partitions, where `how` leaves a choice."""
+    """Return the build side: the side with fewer partitions, where `how` leaves a choice."""
     counts = [getattr(side, "npartitions", 1) for side in (left, right)]
     if how == "inner" and 1 < counts[0] < counts[1] and not by_index:
         return "left"
@@ -114,7 +114,7 @@ def _build(left: Any, right: Any, how: Any, *, by_index: bool, broadcast: bool) 
 
 
 def join_in_place(original: Verb) -> Verb:
-    """Return a function for `DataFrame.join`, which joins lists in pairs, as Dask does."""
+    """Return a replacement for `DataFrame.join`, which joins lists in pairs, as Dask does."""
 
     @functools.wraps(original)
     def join(self: Any, other: Any, on: Any = None, how: Any = "left", **given: Any) -> Any:
@@ -156,7 +156,7 @@ def _by_index(left: Any, right: Any, how: str, client: Client) -> dd.DataFrame:
 
 
 def distinct_in_place(original: Verb) -> Verb:
-    """Return a function for `drop_duplicates` of frames and Series.
+    """Return a replacement for `drop_duplicates` of frames and Series.
 
     A number as `split_out` is that of partitions. `split_every` and `shuffle_method` are for Dask
     alone: ours has no tree and no such choice.
@@ -221,13 +221,13 @@ def _labels(frame: Any, name: Any) -> Any:
 
 
 def _ranges(split_out: Any, frame: Any, client: Client) -> int:
-    """Return the hash ranges of a result: one a worker, but no more than the frame's partitions."""
+    """Return the hash ranges of a result: one a worker, at most the frame's partitions."""
     asked = hash_ranges(split_out(frame.npartitions) if callable(split_out) else split_out)
     return asked or min(frame.npartitions, max(1, len(worker_ids(client))))
 
 
 def nunique_in_place(original: Verb) -> Verb:
-    """Return a function for `nunique` of frames and Series.
+    """Return a replacement for `nunique` of frames and Series.
 
     A number as `split_out` is that of hash ranges; `split_every` is for Dask alone.
     """
@@ -271,7 +271,7 @@ def _number(
 
 
 def value_counts_in_place(original: Verb) -> Verb:
-    """Return a function for `value_counts` of Series.
+    """Return a replacement for `value_counts` of Series.
 
     They are sorted where that is asked for, or `split_out` is 1, as in Dask. A number as
     `split_out` is that of hash ranges; `split_every` is for Dask alone.
@@ -320,7 +320,7 @@ def _counts(
 
 
 def rounding_of(rows: Any, client: Client) -> LoggedRounding | None:
-    """Return the function to call on rounded integers of pandas rows; None for cuDF.
+    """Return the callback for rounded integers of pandas rows; None for cuDF.
 
     Any column of cuDF can have nulls.
     """

@@ -1,4 +1,4 @@
-"""Demo: joins of flights checked against pandas, and a timed comparison.
+"""Demo: join flights, check the result against pandas, and time repeated joins.
 
 The comparison joins many rows several times with an index and with Dask's own merge.
 """

@@ -1,4 +1,4 @@
-"""Local cluster: one worker for each GPU, or worker processes on the CPU."""
+"""Start a local cluster: one worker per GPU, or worker processes on the CPU."""
 
 from __future__ import annotations
 

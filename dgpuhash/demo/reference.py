@@ -1,4 +1,4 @@
-"""Joins by pandas, and the comparison that decides if the demo passes."""
+"""Join by pandas, and compare the result with the demo's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeated joins: an index that is built once, against Dask's own merge."""
+"""Time repeated joins with one index against Dask's merge."""
 
 from __future__ import annotations
 

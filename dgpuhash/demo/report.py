@@ -1,4 +1,4 @@
-"""Output of the demo: a progress bar for each phase, tables at the end."""
+"""Print the demo's output: a progress bar for each phase, tables at the end."""
 
 from __future__ import annotations
 

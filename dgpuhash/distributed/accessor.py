@@ -62,7 +62,7 @@ class IndexAccessor:
         suffixes: tuple[str | None, str | None] = ("_x", "_y"),
         **options: Unpack[MergeOptions],
     ) -> AnyFrame:
-        """Merge each partition of this frame with an index, or with another frame; lazily.
+        """Return the lazy merge of this frame with an index or another frame.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class IndexAccessor:
         keep: KeepEqual = "first",
         npartitions: int | None = None,
     ) -> AnyFrame:
-        """Return one row of each key, lazily: a partition for each hash range of the keys.
+        """Return the distinct rows by key, lazily, one partition per hash range of the keys.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class IndexAccessor:
         as_index: bool = True,
         npartitions: int | None = None,
     ) -> LazyGroupBy:
-        """Return the groups of the rows that have equal keys, to be aggregated lazily.
+        """Group the rows by key; the aggregates of the result are lazy.
 
         Parameters
         ----------
@@ -202,7 +202,7 @@ class IndexAccessor:
         dropna: bool = True,
         npartitions: int | None = None,
     ) -> AnyFrame:
-        """Return the number of different values of a column, or of each of several, lazily.
+        """Return the number of distinct values of one or several columns, lazily.
 
         Parameters
         ----------
@@ -246,7 +246,7 @@ class IndexAccessor:
         dropna: bool = True,
         npartitions: int | None = None,
     ) -> AnyFrame:
-        """Return how often the values of each row occur, as a lazy Series.
+        """Return how often each distinct row occurs, as a lazy Series.
 
         Categories that no row has count as well, as in pandas: then there is one partition.
 
@@ -287,7 +287,7 @@ class IndexAccessor:
     def isin(
         self, values: Frame | NamedColumn, on: Hashable | Sequence[Hashable] | None = None
     ) -> AnyFrame:
-        """Return for each row whether its key occurs in another frame, as a lazy Series of bool.
+        """Return a lazy boolean Series: whether each row's key occurs in another frame.
 
         Parameters
         ----------
@@ -313,7 +313,7 @@ class IndexAccessor:
         return isin_lazily(self._frame, values, on)
 
     def explain(self) -> str:
-        """Return in words how merges and groupbys of this library run, after optimisation.
+        """Describe in words how this library's merges and groupbys of the frame will run.
 
         Of each merge: who asks and which side is indexed, and why; where its rows are placed, and
         which columns are stored; what is read of each side once Dask has moved columns and
@@ -373,11 +373,11 @@ class SeriesAccessor:
         self._series = series
 
     def groupby(self, by: Any = None, **options: Any) -> LazyGroupBy:
-        """Return the groups of the values whose rows have equal keys; see `dgpuhash.groupby`."""
+        """Group the values by key; see `dgpuhash.groupby`."""
         return groupby_lazily(self._series, by, **options)
 
     def nunique(self, *, dropna: bool = True, npartitions: int | None = None) -> Any:
-        """Return the number of different values, lazily; see `IndexAccessor.nunique`."""
+        """Return the number of distinct values, lazily; see `IndexAccessor.nunique`."""
         return nunique_lazily(self._series, dropna=dropna, npartitions=npartitions)
 
     def value_counts(self, **options: Any) -> Any:
@@ -387,12 +387,12 @@ class SeriesAccessor:
     def drop_duplicates(
         self, *, keep: str | bool = "first", npartitions: int | None = None
     ) -> Any:  # fmt: skip
-        """Return one row of each value, lazily; see `IndexAccessor.drop_duplicates`."""
+        """Return the distinct values, lazily; see `IndexAccessor.drop_duplicates`."""
         rows = distinct_lazily(self._series, None, keep, npartitions)
         return rows[rows.columns[0]].rename(self._series.name)
 
     def explain(self) -> str:
-        """Return in words how merges and groupbys of this library run; as that of frames.
+        """Describe in words how this library's merges and groupbys of the Series will run.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Handles that clients make of indexes: new ones, and of those that have a name."""
+"""Base class for building, loading and opening named indexes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from dgpuhash.typing import Device
 
 
 class NamedHandle(ReadMixin, IndexMaintenance):
-    """Base of `DistributedIndex` and `DistributedGroupBy`: how they are made and opened."""
+    """Base of `DistributedIndex` and `DistributedGroupBy`: building, loading and opening."""
 
     _holds_groups: ClassVar[bool] = False
 
@@ -57,7 +57,7 @@ class NamedHandle(ReadMixin, IndexMaintenance):
         durable: str | None = None,
         single_writer: bool = False,
     ) -> Self:
-        """Load the index that was saved, or has its log, at `url`.
+        """Load a saved index, or one with a log, from `url`.
 
         Its shards are spread over the cluster's current workers.
 
@@ -135,7 +135,7 @@ class NamedHandle(ReadMixin, IndexMaintenance):
 
     @classmethod
     def open(cls, name: str, client: Client | None = None) -> Self:
-        """Return a handle of the index of this name, whichever client built it.
+        """Return a handle of the index with this name, whichever client built it.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class NamedHandle(ReadMixin, IndexMaintenance):
 
     @classmethod
     def _check_kind(cls, groups: Aggregation | None, where: str, verb: str) -> None:
-        """Raise SpecError when what is at a name or URL is of another class."""
+        """Raise SpecError if the object with a name or URL is of another class."""
         holds_groups = groups is not None
         if holds_groups != cls._holds_groups:
             held = "DistributedGroupBy" if holds_groups else "DistributedIndex"

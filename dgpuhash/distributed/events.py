@@ -1,4 +1,4 @@
-"""Events: what verbs did to indexes and tables, for Dask's event log and its loggers.
+"""Log changes of indexes and tables as events of Dask's event log.
 
 A topic each: ``dgpuhash-build``, ``-insert``, ``-upsert``, ``-erase``, …, ``dgpuhash-merge`` and
 ``dgpuhash-loss``. `distributed.Client.get_events` reads them, and `subscribe_topic` follows them.

@@ -1,4 +1,4 @@
-"""Handle of an index: its descriptor, and how that moves between epochs."""
+"""Handle of an index: its descriptor, epochs, statistics and closing."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ class Handle:
 
     @property
     def columns(self) -> list[Hashable]:
-        """Labels of the stored columns, keys too."""
+        """Labels of the stored columns, keys included."""
         return list(self._descriptor.meta)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows and key tables on all workers; asks them."""
+        """Bytes of the rows and key tables on all workers, by a call to them."""
         found = self.stats()
         return int(found["row_nbytes"].sum() + found["table_nbytes"].sum())
 
@@ -118,7 +118,7 @@ class Handle:
 
     @property
     def placement(self) -> Placement:
-        """Placement mode: which workers hold a row."""
+        """Placement mode: which workers store a row."""
         return self._descriptor.placement
 
     @property
@@ -128,7 +128,7 @@ class Handle:
 
     @property
     def workers(self) -> list[str]:
-        """Addresses of the workers that hold the shards."""
+        """Addresses of the workers that store the shards."""
         return self._descriptor.workers
 
     def __len__(self) -> int:
@@ -216,13 +216,13 @@ class Handle:
         return placed
 
     def _columns_in_words(self) -> str:
-        """Return the names of the columns beside the keys."""
+        """Return the names of the non-key columns as text."""
         names = [label for label in self._descriptor.meta if label not in self.on]
         more = f" and {len(names) - COLUMNS_SHOWN} more" if len(names) > COLUMNS_SHOWN else ""
         return f"columns {names[:COLUMNS_SHOWN]!r}{more}"
 
     def _held_in_words(self) -> str:
-        """Return the last known rows and bytes, without a call to the cluster."""
+        """Return the last known rows and bytes as text, without a call to the cluster."""
         held = self._held
         if held is None or held.epoch != self.epoch:
             return "rows and bytes unknown before stats()"
@@ -230,7 +230,7 @@ class Handle:
         return f"{held.rows:,} rows, {nbytes}"
 
     def _kept_in_words(self) -> str:
-        """Return where rows are read again when shards are lost."""
+        """Return as text the source that lost shards would be rebuilt from."""
         if self._descriptor.log is not None:
             return f"durable at {self._descriptor.log}"
         ways = self._history.ways_to_rebuild(self._descriptor)
@@ -268,7 +268,7 @@ class Handle:
     def _compares(
         self, verb: str, given: Any, names: Sequence[Hashable], current: Descriptor
     ) -> bool:
-        """Return whether a change `verb` of keys like `given` is one.
+        """Return whether a change `verb` needs keys like `given` compared with stored ones.
 
         Raises KeyTypeError where the types of the keys do not compare. Keys of any type compare
         with an index without rows; an erase of keys that compare only therefore is no change, as no
@@ -283,7 +283,7 @@ class Handle:
         return self._while_empty(current, check) if verb == "erase" else check(current)
 
     def _while_empty(self, descriptor: Descriptor, read: Callable[[Descriptor], Result]) -> Result:
-        """Return what `read` returns; an empty index takes keys of any type.
+        """Return the result of `read`; an empty index accepts keys of any type.
 
         The shards are asked whether they have rows only where key types do not compare.
         """
@@ -349,7 +349,7 @@ class Handle:
 
     @contextmanager
     def _settled_later(self, change: Change) -> Iterator[None]:
-        """Publish a change in a block; note where it may have been cut, or else abandon it."""
+        """Publish a change in a block; record an interruption, and abandon it on other errors."""
         try:
             yield
         except BaseException as error:
@@ -362,7 +362,7 @@ class Handle:
 
     @contextmanager
     def _changing(self, *, settle: bool = True) -> Iterator[Descriptor]:
-        """Hold the index for a change; yield its newest descriptor.
+        """Lock the index for a change; yield its newest descriptor.
 
         With `settle`, changes that an interrupt has cut are settled first.
         """
@@ -373,7 +373,7 @@ class Handle:
             yield self._settle_changes(current) if settle else current
 
     def _settle_changes(self, current: Descriptor) -> Descriptor:
-        """Settle what an interrupt has cut; return the newest descriptor.
+        """Complete interrupted changes; return the newest descriptor.
 
         A change without a log has happened if it was published. One with its record in the log has
         happened: it is published here.
@@ -398,7 +398,7 @@ class Handle:
         return current
 
     def _settle_log(self, newest: Descriptor) -> None:
-        """Publish a change of the log that another client has left, if there is one."""
+        """Publish a logged change that another client left unpublished, if any."""
         if newest.log is not None and change_log.unpublished_record(Folder(newest.log), newest):
             with self._changing():
                 pass
@@ -408,7 +408,7 @@ class Handle:
         return self._descriptor
 
     def _reading(self, read: Callable[[Descriptor], Result]) -> Result:
-        """Return the answer of `read`, all of it at one epoch.
+        """Return the result of `read`, consistent at one epoch.
 
         The epoch is the handle's. Where another client has changed the index since, the handle is
         brought to the newest epoch and `read` is called again.

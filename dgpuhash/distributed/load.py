@@ -1,4 +1,4 @@
-"""Load an index or a table from a folder, by the kind that was saved."""
+"""Load any saved index or table from a folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TABLES = {
 def load(
     url: str | os.PathLike[str], device: Device | None = None, *, client: Client | None = None
 ) -> Any:
-    """Load the index or table that was saved to `url`, whichever it is.
+    """Load the saved index or table in `url`, of whichever class.
 
     Its rows go to the cluster's current workers. ``load`` of each class has more options.
 

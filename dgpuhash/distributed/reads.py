@@ -1,4 +1,4 @@
-"""Read verbs of an index on workers: merge, lookup, contains and find."""
+"""Read verbs of a distributed index: merge, lookup, contains and find."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ReadMixin(Handle):
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
     ) -> AnyFrame:
-        """Merge each partition of `left` with the index; return it lazily.
+        """Return the lazy merge of `left` with the index, partition by partition.
 
         The result is a Dask DataFrame with the partitions of `left` and their row order; divisions
         are unknown, and rows are numbered from 0 in each partition (semi and anti keep the labels
@@ -223,7 +223,7 @@ class ReadMixin(Handle):
         how: IndexHow = "inner",
         columns: Sequence[Hashable] | None = None,
     ) -> str:
-        """Return in words how a merge of `left` runs: who asks, what is stored where, what travels.
+        """Describe in words how a merge of `left` runs: probe side, storage and traffic.
 
         Parameters
         ----------
@@ -288,7 +288,7 @@ class ReadMixin(Handle):
         self, keys: QueryLike, *, promote: Promote | None = None,
         bloom_filter: Switch = "auto", deduplicate: Switch = "auto",
     ) -> AnyFrame:  # fmt: skip
-        """Return the row of each key; `FrameIndex.lookup` with pruning switches.
+        """Return the row of each key, as `FrameIndex.lookup`, with pruning options.
 
         Examples
         --------
@@ -322,7 +322,7 @@ class ReadMixin(Handle):
     def contains(
         self, keys: QueryLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Array:
-        """Return whether keys are stored; `FrameIndex.contains`, with switches."""
+        """Return a mask of stored keys, as `FrameIndex.contains`, with pruning options."""
         sparing = PruningOptions.of(bloom_filter, deduplicate)
         return self._reading(lambda descriptor: self._asking(descriptor, sparing).contains(keys))
 
@@ -330,7 +330,7 @@ class ReadMixin(Handle):
         self, keys: QueryLike, *, promote: Promote | None = None,
         bloom_filter: Switch = "auto", deduplicate: Switch = "auto",
     ) -> Lookup:  # fmt: skip
-        """Return the matches of keys; `FrameIndex.find` with pruning switches."""
+        """Return the matches of keys, as `FrameIndex.find`, with pruning options."""
         sparing = PruningOptions.of(bloom_filter, deduplicate)
         return self._reading(
             lambda descriptor: self._asking(descriptor, sparing).find(keys, promote=promote)

@@ -1,4 +1,4 @@
-"""Maintenance of an index: save, rebalance, and rebuild of lost shards."""
+"""Maintenance verbs of an index: save, rebalance, and rebuild lost shards."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Rebuilt:
 
 
 class IndexMaintenance(Handle):
-    """Maintenance verbs of `DistributedIndex`: they move rows, or store them.
+    """Maintenance verbs of `DistributedIndex`: save, rebalance and rebuild.
 
     Which rows the index has does not change.
     """

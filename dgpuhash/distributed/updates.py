@@ -1,4 +1,4 @@
-"""The verbs of `DistributedIndex` that change its rows."""
+"""Verbs of `DistributedIndex` for changing rows: insert, upsert and erase."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class UpdateMixin(Handle):
         return self._change("insert", rows, self._descriptor.meta.columns)
 
     def upsert(self, rows: RowsLike) -> int:
-        """Add rows in place of all rows that have their keys, all or none; return their number.
+        """Replace all rows of the given rows' keys, all or none; return the number of rows.
 
         Rows of keys that the index does not have are added as by `insert`; a key of which it has
         several rows has one row then. Nulls are keys as others are.
@@ -83,7 +83,7 @@ class UpdateMixin(Handle):
         return self._change("upsert", rows, self._descriptor.meta.columns)
 
     def erase(self, keys: QueryLike) -> int:
-        """Remove all rows with these keys, or none; return the number of rows.
+        """Remove all rows of the keys, or none; return the number of rows.
 
         Parameters
         ----------

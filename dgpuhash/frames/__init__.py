@@ -1,4 +1,4 @@
-"""Single-device index of DataFrame rows (pandas or cuDF), found by key.
+"""FrameIndex: an index of pandas or cuDF rows on one device, by key columns.
 
 This folder holds key encoding, joins and lookups.
 """

@@ -1,4 +1,4 @@
-"""FrameIndex: rows of one device that are found by their key columns."""
+"""FrameIndex: rows of one device, indexed by key columns."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class FrameIndex(LookupMixin):
 
     @property
     def device(self) -> Device:
-        """Where the key table lives: ``"cpu"`` or ``"cuda"``."""
+        """Device of the key table: ``"cpu"`` or ``"cuda"``."""
         return self._device
 
     @property
@@ -174,7 +174,7 @@ class FrameIndex(LookupMixin):
     @function_translates_memory_errors
     @write_locked
     def insert(self, frame: Frame) -> None:
-        """Add the rows of `frame`, which has at least the stored columns.
+        """Add the rows of `frame`, which must have the stored columns.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class FrameIndex(LookupMixin):
     @function_translates_memory_errors
     @write_locked
     def upsert(self, frame: Frame) -> int:
-        """Add the rows of `frame` in place of all rows that have their keys; return their number.
+        """Replace all rows of the keys in `frame` by its rows; return their number.
 
         Nulls are keys as others are. Raises as `insert`; and ColumnError when two rows of `frame`
         have one key, UnsupportedError when the method of the key table cannot erase.
@@ -228,11 +228,11 @@ class FrameIndex(LookupMixin):
         return len(rows)
 
     def check_change(self, verb: str, rows: Frame) -> None:
-        """Raise UnsupportedError if the key table's method cannot do this with these rows."""
+        """Raise UnsupportedError if the key table's method does not support the change."""
         self._rows.check_change(verb, rows)
 
     def refuse_repeats(self, keys: Frame) -> None:
-        """Raise ColumnError if a frame with the keys of an upsert repeats one."""
+        """Raise ColumnError if the keys of an upsert repeat."""
         self._rows.refuse_repeats(keys)
 
     @property
@@ -252,7 +252,7 @@ class FrameIndex(LookupMixin):
     def insert_spilled(
         self, keys: Frame, file: SpillFile, spans: Sequence[tuple[int, int]]
     ) -> None:
-        """Add the first rows: a frame of their keys, and where `file` has the other columns."""
+        """Add the first rows: a frame of their keys, with the other columns in `file`."""
         self._turns.begin()
         self._rows.insert_spilled(keys, file, spans, self._unique)
 
@@ -262,7 +262,7 @@ class FrameIndex(LookupMixin):
         self, keys: Frame | tuple[Array, ...], *, how: str = "inner",
         on: Hashable | Sequence[Hashable] | None = None, columns: Sequence[Hashable] | None = None,
     ) -> Matches:  # fmt: skip
-        """Return the rows of the index whose keys equal those of `keys`.
+        """Return the index rows whose keys equal those of `keys`.
 
         Parameters
         ----------
@@ -393,12 +393,12 @@ class FrameIndex(LookupMixin):
 
     @property
     def _readable(self) -> KeyedRows:
-        """The rows as readers get them."""
+        """The rows as readers see them."""
         return self._rows
 
     @read_locked
     def no_marks(self) -> Array:
-        """Return an array for the marks of `page`, without any."""
+        """Return an empty array of marks for `page`."""
         return self._frames.xp.zeros(len(self._rows.store), dtype="uint8")
 
     @function_translates_memory_errors
@@ -431,7 +431,7 @@ class FrameIndex(LookupMixin):
     @function_translates_memory_errors
     @write_locked
     def erase(self, keys: Frame, *, on: Hashable | Sequence[Hashable] | None = None) -> int:
-        """Remove all rows with these keys; return how many. Raises as `match`.
+        """Remove all rows of these keys; return their number. Raises as `match`.
 
         Parameters
         ----------
@@ -458,7 +458,7 @@ class FrameIndex(LookupMixin):
 
     @property
     def table(self) -> HashMap | MultiMap:
-        """Table that finds the rows by key, for its statistics."""
+        """Hash table of the keys, for its statistics."""
         return self._rows.table.table
 
     def stats(self) -> FrameStats:
@@ -488,7 +488,7 @@ class FrameIndex(LookupMixin):
     @classmethod
     @function_translates_memory_errors
     def load(cls, path: str | os.PathLike[str], *, device: Device | None = None) -> FrameIndex:
-        """Return the index saved at `path`; its keys are inserted anew.
+        """Load the index saved at `path`, inserting its keys again.
 
         Parameters
         ----------

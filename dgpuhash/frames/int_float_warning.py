@@ -1,4 +1,4 @@
-"""pandas' warning for merges of integer keys with non-integer float keys."""
+"""Warn, as pandas does, when integer keys are merged with non-integer floats."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def int_float_keys(
 
 
 def warn_int_float_keys(left: Any, told: Sequence[IntFloatKey]) -> None:
-    """Warn about the columns `told` that hold floats which are not integers.
+    """Warn about the columns `told`, which have floats that are not integers.
 
     Floats of `left` are checked here; floats of the index were checked by the caller.
     """

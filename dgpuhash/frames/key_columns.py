@@ -1,4 +1,4 @@
-"""Key columns, independent of the DataFrame library that holds them, and their exact casts."""
+"""Key columns in a form independent of the DataFrame library, with exact casts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAIN, MASKED, ARROW = "", "mask", "arrow"
 
 
 class IncomparableError(KeyTypeError, ValueError):
-    """Keys of two dtypes that are never equal."""
+    """Keys of two dtypes that can never be equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class StringColumn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """Key column as read from a frame: values or strings, type and null mask.
+    """Key column of a frame: values or strings, type and null mask.
 
     `values` are None for a string column, and `strings` for any other; `nulls` is None where no
     value is null. Dates and times are signed integers in the unit of `type`. `values` are undefined
@@ -146,7 +146,7 @@ class KeyColumn:
         return KeyColumn(self.type, *taken, strings, self.objects)
 
     def over(self, codes: Any) -> KeyColumn:
-        """Return the keys of rows whose categories these are, by codes; -1 gives a null."""
+        """Return the keys of rows by category codes; -1 gives a null."""
         if self.strings is not None:
             strings = self.strings.over(codes)
             return KeyColumn(self.type, nulls=strings.nulls, strings=strings)
@@ -160,7 +160,7 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class NormalColumn:
-    """Key column cast to the type of the index column it is compared with.
+    """Key column cast to the type of the index column for comparison.
 
     Equal keys have equal `bits` (unsigned, as wide as the index column) and equal `nulls`. A query
     with `one_null`, where a float's NaN equals a null, does not compare `nulls`. Rows where `valid`
@@ -210,7 +210,7 @@ def _at(array: Any, rows: Any) -> Any:
 
 
 def check_comparable(name: object, index: LogicalType, query: LogicalType) -> None:
-    """Raise KeyTypeError when query values can never equal index values.
+    """Raise KeyTypeError if query values can never equal index values.
 
     Raises
     ------
@@ -329,7 +329,7 @@ def _all_null(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
 
 
 def to_float(values: Any, bits: int, xp: ModuleType) -> tuple[Any, Any]:
-    """Return `values` as floats of `bits`, and a mask of exact ones or None.
+    """Return `values` as floats of `bits`, and a mask of the exact ones or None.
 
     None when all values are exact.
     """

@@ -1,4 +1,4 @@
-"""Conversion of keys in any form to a frame, and of answers to that form."""
+"""Convert keys of any form to a frame, and results back to the same form."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _is_null(one: Any) -> bool:
 
 
 class Form(Enum):
-    """Form in which keys were given."""
+    """Form of the given keys."""
 
     FRAME = "DataFrame"
     SERIES = "Series"
@@ -164,7 +164,7 @@ def form_of(keys: Any) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Keys of a query, which also converts its answer to the form of the keys.
+    """Keys of a query, and the conversion of its result to their form.
 
     Attributes
     ----------
@@ -202,11 +202,11 @@ class Query:
 
     @property
     def keyed(self) -> bool:
-        """Whether the answer has the key columns."""
+        """Whether the result has the key columns."""
         return not self.stored or self.form not in {Form.SERIES, Form.ARRAY}
 
     def answer(self, found: Lookup) -> Any:
-        """Return a lookup's rows in the form of the keys.
+        """Return the rows of a lookup in the form of the keys.
 
         Parameters
         ----------
@@ -340,7 +340,7 @@ def _key_columns(keys: Any, encoder: KeyEncoder, index_meta: Any) -> tuple[Any, 
 def _cast_lists(
     columns: dict[Hashable, Any], encoder: KeyEncoder
 ) -> tuple[dict[Hashable, Any], PartialKeys | None]:
-    """Return lists as columns of the index's types, where they need a cast.
+    """Return lists as columns of the index's types, where a cast is needed.
 
     The second result tells which keys do not fit the types; None when all fit.
     """
@@ -356,7 +356,7 @@ def _cast_lists(
 
 
 def _empty(asked: Any, encoder: KeyEncoder, index_meta: Any) -> Any:
-    """Return a frame of no keys that can be compared with the index.
+    """Return an empty frame of keys that is comparable with the index.
 
     Columns that could not be compared, or have no type, take the index's dtype.
     """

@@ -1,4 +1,4 @@
-"""Stored rows with the table that finds them by key; hits are verified."""
+"""KeyedRows: stored rows with the hash table of their keys; matches are verified."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class KeyedRows:
 
     @property
     def erased(self) -> int:
-        """Number of erased rows, which cannot be found but still take memory."""
+        """Number of erased rows that still take memory."""
         return len(self.store) - len(self.table)
 
     def fitting(self, frame: Any, unique: bool | None) -> tuple[Any, EncodedKeys]:
@@ -101,7 +101,7 @@ class KeyedRows:
         return rows, encoded
 
     def check_change(self, verb: str, rows: Any) -> None:
-        """Raise UnsupportedError if the table's method cannot do this with these rows."""
+        """Raise UnsupportedError if the table's method does not support the change."""
         method = self.table.method
         for needed in ("insert", "erase") if verb == "upsert" else (verb,):
             method.require(needed, self.table.table)
@@ -144,7 +144,7 @@ class KeyedRows:
         self.insert(rows, encoded, arrays)
 
     def upsert(self, rows: Any, encoded: EncodedKeys) -> None:
-        """Add rows, with their codes, in place of all rows that have their keys.
+        """Replace all rows of the given rows' keys by these rows, given their codes.
 
         No two of `rows` have one key. Frees memory as `erase` does.
         """
@@ -160,7 +160,7 @@ class KeyedRows:
             self._compact()
 
     def _fit_in_place(self, encoded: EncodedKeys, stored: int) -> bool:
-        """Return whether each code has one row at most, before and after an upsert.
+        """Return whether each code has at most one row, before and after an upsert.
 
         `stored` is the number of rows with the keys of the upsert.
         """
@@ -172,7 +172,7 @@ class KeyedRows:
         return distinct and int(self.table.contains(encoded.codes).sum()) == stored
 
     def _overwrite(self, rows: Any, encoded: EncodedKeys, stored: int) -> None:
-        """Carry out an upsert as one change of a map."""
+        """Run an upsert as one change of a map."""
         before, first = self.store, len(self.store)
         # Until the table names them, nobody finds the new rows.
         assigner(self, store=before.appended(rows), _told={})()
@@ -184,7 +184,7 @@ class KeyedRows:
             raise
 
     def _exchange(self, rows: Any, encoded: EncodedKeys, codes: Any, stored: Any) -> None:
-        """Carry out an upsert as an erase and an insert, both or none.
+        """Run an upsert as an erase and an insert, both or none.
 
         `codes` and `stored` are the pairs to erase.
         """
@@ -215,7 +215,7 @@ class KeyedRows:
         assigner(self, table=table, _told={})()
 
     def insert_spilled(self, keys: Any, file: SpillFile, spans: Any, unique: bool | None) -> None:
-        """Add the first rows: key columns, and where a file has the others (`SpilledRowStore`).
+        """Add the first rows: key columns, and others in a file (`SpilledRowStore`).
 
         Raises as `insert_arrays`.
         """
@@ -241,7 +241,7 @@ class KeyedRows:
         return self.verified_pairs(encoded, *self.table.find(encoded.codes, encoded.valid))
 
     def find_matches(self, encoded: EncodedKeys, *, inner: bool = False) -> tuple[Any, Any]:
-        """Return the row of each key, -1 for none; or None, and the matches as `pairs` does.
+        """Return the row of each key, -1 for none; or None and the matches as `pairs`.
 
         For an inner merge a GPU selects the matches in one pass, and positions in the query may be
         None where each key has one row.
@@ -253,7 +253,7 @@ class KeyedRows:
         return partners, (self.pairs(encoded) if partners is None else None)
 
     def by_stored(self, met: tuple[Any, Any]) -> tuple[None, tuple[Any, Any]]:
-        """Return the matches of `met` as pairs of a stored row and a key, ascending in the rows."""
+        """Return the matches `met` as pairs of stored row and key, sorted by row."""
         partners, pairs = met
         if partners is not None:
             asked = self._xp.flatnonzero(partners >= 0)
@@ -262,7 +262,7 @@ class KeyedRows:
         return None, (pairs[1][order], pairs[0][order])
 
     def of_matches(self, met: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Return the matches of an inner or left merge, and the stored rows that they are of.
+        """Return the matches of an inner or left merge, with their stored rows.
 
         Where rows have been inserted and few match, these are read alone, in the order of the
         matches.
@@ -277,7 +277,7 @@ class KeyedRows:
         return met, self.store.whole()
 
     def without_erased(self, met: tuple[Any, Any], stored: Any) -> tuple[Any, Any]:
-        """Return the matches of `met` and the stored rows, numbered without the erased ones."""
+        """Return the matches `met` and the stored rows, renumbered without erased ones."""
         rows, (partners, pairs) = self.table.rows(), met
         if partners is None:
             met = None, (pairs[0], self._xp.searchsorted(rows, pairs[1]))
@@ -286,7 +286,7 @@ class KeyedRows:
         return met, frames_of(stored).take(stored, rows)
 
     def verified_pairs(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> tuple[Any, Any]:
-        """Return the pairs that have equal keys, out of pairs found by code.
+        """Return those pairs of equal codes that also have equal keys.
 
         `query_rows` may be None for the positions of all keys, in order.
         """
@@ -294,7 +294,7 @@ class KeyedRows:
         return (query_rows, rows) if unequal is None else drop_matches(query_rows, rows, unequal)
 
     def partners(self, encoded: EncodedKeys) -> Any | None:
-        """Return the stored row of each key, -1 where it has none.
+        """Return the stored row of each key, -1 for none.
 
         None where a key may have several rows.
         """
@@ -305,7 +305,7 @@ class KeyedRows:
         return rows
 
     def _unequal(self, encoded: EncodedKeys, query_rows: Any, rows: Any) -> Any | None:
-        """Return the matches that codes do not prove and whose keys differ, by position."""
+        """Return the positions of matches with equal codes and different keys."""
         none = encoded.ambiguous is False or len(rows) == 0 or len(self) == 0
         if none or self._proved(encoded):
             return None
@@ -315,7 +315,7 @@ class KeyedRows:
         return self._encoder.normalise(self.store.take(rows, self._encoder.names)), None
 
     def _proved(self, encoded: EncodedKeys) -> bool:
-        """Return whether equal codes prove equal keys as no side has a null."""
+        """Return whether equal codes imply equal keys, without nulls on either side."""
         store = self.store
         return (
             self._encoder.packing == "reserved"
@@ -325,7 +325,7 @@ class KeyedRows:
         )
 
     def found(self, encoded: EncodedKeys) -> Any:
-        """Return a mask of the query rows that match a stored row."""
+        """Return a mask of the query rows with a stored match."""
         if encoded.ambiguous is False:
             found = self.table.contains(encoded.codes)
             return found if encoded.valid is None else found & encoded.valid
@@ -334,7 +334,7 @@ class KeyedRows:
         return found
 
     def erase(self, encoded: EncodedKeys) -> int:
-        """Erase the rows whose keys match; return how many were erased.
+        """Erase the rows with matching keys; return their number.
 
         Frees their memory when erased rows outnumber the others.
         """
@@ -350,7 +350,7 @@ class KeyedRows:
         return gone
 
     def refuse_doubles(self, rows: Any, encoded: EncodedKeys) -> None:
-        """Raise ColumnError when a key of `rows` is repeated or already stored."""
+        """Raise ColumnError if a key of `rows` is repeated or already stored."""
         double = encoded.first_repeat()
         if double < 0 and len(self):
             known = self.pairs(encoded)[0]
@@ -364,7 +364,7 @@ class KeyedRows:
             )
 
     def refuse_repeats(self, keys: Any, encoded: EncodedKeys | None = None) -> None:
-        """Raise ColumnError when a key of an upsert is repeated.
+        """Raise ColumnError if a key of an upsert is repeated.
 
         `keys` is a frame with the key columns; others are ignored. `encoded` are its codes.
         """

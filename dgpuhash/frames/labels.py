@@ -1,4 +1,4 @@
-"""Checks of column labels: each one must name exactly one column."""
+"""Check column labels: each must name exactly one column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lookup of keys in an index: left merge, query rows and a found mask."""
+"""Look up keys in an index: the left merge, query rows and a mask of keys found."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def lookup_rows(
     asked: Any, keys: JoinKeys, stored: Any, found: tuple[Any, Any], *, keyed: bool = True,
     promote: str | None = None,
 ) -> Lookup:  # fmt: skip
-    """Return the `Lookup` of the keys in frame `asked`.
+    """Return the `Lookup` of the keys in the frame `asked`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Base class with the verbs `lookup`, `contains` and `find` of an index."""
+"""Base class of indexes with the verbs `lookup`, `contains` and `find`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LookupMixin(ABC):
-    """Base of `FrameIndex` and `DistributedIndex`: rows that are found by key.
+    """Base of `FrameIndex` and `DistributedIndex`: look up rows by key.
 
     The verbs accept keys as
 

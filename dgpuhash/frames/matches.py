@@ -1,4 +1,4 @@
-"""Matches of a query in an index, and their order by query row."""
+"""Matches of a query in an index, sorted by query row."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sort_by_query_row(query_rows: Any, n: int, xp: ModuleType) -> tuple[Any, Any
 
 
 def with_unmatched(n: int, query_rows: Any, rows: Any, xp: ModuleType) -> tuple[Any, Any]:
-    """Return the rows of a left join: of the query, None if each occurs once, and found ones.
+    """Return the rows of a left join: query rows (None if each occurs once) and matches.
 
     `query_rows` are row numbers below `n`, ascending, and `rows` what each of them found. Rows that
     found nothing are added in place, with -1.
@@ -83,7 +83,7 @@ def with_unmatched(n: int, query_rows: Any, rows: Any, xp: ModuleType) -> tuple[
 def unequal_matches(
     wanted: EncodedKeys, rows: Any, found: Any, stored: Callable[[Any], tuple[Any, Any]]
 ) -> Any | None:
-    """Return the matches of equal codes whose keys differ, by position; None where there are none.
+    """Return the positions of matches with equal codes and different keys, or None.
 
     Parameters
     ----------
@@ -115,14 +115,14 @@ def unequal_matches(
 
 
 def drop_matches(rows: Any, found: Any, unequal: Any) -> tuple[Any, Any]:
-    """Return the keys and stored rows of matches without the unequal ones, given by position."""
+    """Return the keys and stored rows of matches without those at given positions."""
     kept = backend.get(None, found).xp.ones(len(found), bool)
     kept[unequal] = False
     return kept.nonzero()[0] if rows is None else rows[kept], found[kept]
 
 
 class Matches(NamedTuple):
-    """Query rows and the index rows that they matched.
+    """Query rows and the matching index rows.
 
     Attributes
     ----------

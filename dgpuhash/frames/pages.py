@@ -1,4 +1,4 @@
-"""Matches of a query in pages of bounded size in bytes."""
+"""Page through the matches of a query, with a size limit in bytes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ COUNTED = 1 << 24
 
 
 class RowLimit(Protocol):
-    """What rows of a result have to fit into."""
+    """Memory limit for the rows of a result."""
 
     def allows(self, rows: int, row_nbytes: float) -> bool:
-        """Return whether there is place for some rows more."""
+        """Return whether some more rows fit."""
 
     def expect(self, rows: int, row_nbytes: float) -> None:
-        """Count rows; raise OutOfMemoryError when there is no place for them."""
+        """Count rows; raise OutOfMemoryError if they do not fit."""
 
 
 class Cursor(NamedTuple):
-    """Cursor: where the pages after this one begin, and how to cut them.
+    """Cursor: the start of the next page, and the size of pages.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ def first_page(
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Stored rows that share a code with a query key, numbered key by key.
+    """Stored rows whose code equals that of a query key, numbered key by key.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class Candidates:
         return end if end > start else min(start + room, self._end(len(self.ends)))
 
     def keys_before(self, stop: int) -> int:
-        """Return how many leading keys own the candidates before `stop`."""
+        """Return the number of leading keys with all candidates before `stop`."""
         return self._keys(stop, "left") + 1
 
     def after(self, stop: int, room: int) -> Cursor | None:

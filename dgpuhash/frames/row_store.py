@@ -1,4 +1,4 @@
-"""Row storage of an index: appended in chunks, read where they lie or concatenated."""
+"""RowStore: append-only row storage of an index, in memory or spilled to a file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RowStore:
 
     @property
     def page_nbytes(self) -> int:
-        """The most bytes of rows that are to be taken at once for others."""
+        """Limit in bytes for rows to gather at once."""
         return sys.maxsize
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class RowStore:
         return self._numbers if self._rows else []
 
     def check_rounding(self, rows: Any) -> None:
-        """Raise ColumnError when `append` of `rows` would round integers.
+        """Raise ColumnError if appending `rows` would round integers.
 
         This concerns the integers of `rows` and the stored ones. Beside floats, and as 64-bit
         integers beside those of the other sign, they are promoted to float64.
@@ -75,11 +75,11 @@ class RowStore:
         self.check_promotion_with(given)
 
     def check_promotion_with(self, numbers: NumericDtypes) -> None:
-        """Raise ColumnError when rows of dtypes `numbers` would round stored ones."""
+        """Raise ColumnError if rows of dtypes `numbers` would round stored ones."""
         self._refuse_rounded(None, self.numbers, numbers)
 
     def _refuse_rounded(self, rows: Any, own: NumericDtypes, others: NumericDtypes) -> None:
-        """Raise ColumnError when promotion to float64 rounds integers of `rows`.
+        """Raise ColumnError if promotion to float64 rounds integers of `rows`.
 
         None means the stored rows. `own` are the dtypes of `rows`, `others` those of the rows
         beside them.
@@ -91,7 +91,7 @@ class RowStore:
                 self._refuse_inexact(self._holding(label) if rows is None else rows, label, one)
 
     def _holding(self, label: Hashable) -> Any:
-        """Return a frame of all rows that has a column."""
+        """Return all rows as a frame that contains a column."""
         return self.frame()
 
     def _refuse_inexact(self, frame: Any, label: Hashable, dtype: np.dtype) -> None:
@@ -110,7 +110,7 @@ class RowStore:
             )
 
     def free(self) -> None:
-        """Give back what rows take outside of memory; they cannot be read any more."""
+        """Free files of the rows, which cannot be read afterwards."""
 
     def append(self, frame: Any, arrays: Sequence[Any] | None = None) -> None:
         """Add the rows of `frame`.
@@ -161,7 +161,7 @@ class RowStore:
         return self._frames.take(wanted, rows)
 
     def in_pages(self, rows: int) -> bool:
-        """Return whether so many rows are read from several chunks, the pages.
+        """Return whether this many rows are read chunk by chunk.
 
         Each page has twice as many rows as the next at least, so that reading after an insert costs
         what was inserted, and what is read. Chunks of other dtypes are put together.
@@ -179,7 +179,7 @@ class RowStore:
         return first > 0 and all(self._frames.dtypes(page) == like for page in chunks[1:])
 
     def _take_by_page(self, rows: Any, labels: Sequence[Hashable]) -> Any:
-        """Return columns of rows, each out of its page."""
+        """Return columns of rows, gathered chunk by chunk."""
         xp, chunks = self._frames.xp, self._chunks
         ends = np.cumsum([len(page) for page in chunks])
         pages = xp.searchsorted(xp.asarray(ends), rows, side="right")
@@ -231,7 +231,7 @@ class RowStore:
         return sum(self._row_nbytes[label] for label in columns)
 
     def fits(self, taken: Any, nbytes: int) -> bool:
-        """Return whether the rows `taken` from here have at most `nbytes`.
+        """Return whether the rows `taken` have at most `nbytes` bytes.
 
         Bounds the columns whose bytes are slow to count by their widest value first.
         """
@@ -281,7 +281,7 @@ def _promoted(one: np.dtype | None, other: np.dtype | None) -> np.dtype | None:
 
 
 class SpilledRowStore(RowStore):
-    """Rows whose key columns are in memory, and whose other columns are in a file.
+    """Rows with key columns in memory and other columns in a file.
 
     Parameters
     ----------
@@ -294,7 +294,7 @@ class SpilledRowStore(RowStore):
 
     @property
     def page_nbytes(self) -> int:
-        """The most bytes of a page: rows are there twice while they are taken."""
+        """Limit in bytes for a page, which is in memory twice while gathered."""
         return config.nbytes("frames.spilled-page")
 
     def __init__(self, like: Any, file: SpillFile, spans: Sequence[tuple[int, int]]) -> None:
@@ -319,7 +319,7 @@ class SpilledRowStore(RowStore):
         return [known[label] for label in self.meta]
 
     def check_file(self) -> None:
-        """Raise ColumnError when rows of the file would round others, as `check_rounding`."""
+        """Raise ColumnError if rows of the file would round others, as `check_rounding`."""
         for label in self._file.meta:
             several = [numeric_dtypes(like) for like in self._file.likes(label)]
             if len(several) > 1 and promote_dtypes(several) == [np.dtype(np.float64)]:
@@ -347,7 +347,7 @@ class SpilledRowStore(RowStore):
         return pd.concat([beside, found], axis=1)[labels]
 
     def _places(self, rows: Any) -> Any:
-        """Return where rows are in the file."""
+        """Return the positions of rows in the file."""
         if len(self._starts) == 0:
             return rows
         span = np.searchsorted(self._starts, rows, side="right") - 1

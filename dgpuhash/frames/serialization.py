@@ -1,4 +1,4 @@
-"""Saved form of an index: rows as an Arrow stream, JSON header, checksums."""
+"""Save an index as one file: JSON header, Arrow stream of rows, checksums."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def write_index(
 
 
 def read_index(path: str | os.PathLike[str], library: str = "pandas") -> tuple[Any, dict[str, Any]]:
-    """Return the rows, and the encoder, uniqueness and method by name, that `write_index` wrote.
+    """Return the rows, encoder, uniqueness and method of a file from `write_index`.
 
     Raises
     ------

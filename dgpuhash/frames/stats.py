@@ -1,4 +1,4 @@
-"""Statistics of an index: rows, bytes, key encoding and device."""
+"""Statistics of a FrameIndex: rows, bytes, key encoding and device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ordering of a batch by the regions of a table."""
+"""Order a batch of keys by the table regions of their first buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multisplit: rows ordered by their keys' owners, and back again."""
+"""Multisplit: order rows by their keys' owners, and restore the input order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MultisplitLayout:
 
     @classmethod
     def counted(cls, backend: Backend, keys: Any, digit: Digit) -> MultisplitLayout:
-        """Return the destinations of `keys` by a digit.
+        """Return the layout for `keys`, with the destinations counted by a digit.
 
         The digit has at most `DEAL_PARTS` parts.
         """

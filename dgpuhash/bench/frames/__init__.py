@@ -1,1 +1,1 @@
-"""Benchmark of the verbs of dataframes, beside other libraries."""
+"""Benchmarks of dataframe verbs against other libraries."""

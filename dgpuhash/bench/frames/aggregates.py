@@ -1,4 +1,4 @@
-"""Benchmark of aggregates by group of one frame, beside cuDF or pandas."""
+"""Benchmark each aggregate of a groupby against cuDF or pandas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of merges and groupbys of one device's frames, beside that device's libraries."""
+"""Benchmark merges and groupbys of frames on one device against its libraries."""
 
 from __future__ import annotations
 

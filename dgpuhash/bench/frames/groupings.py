@@ -1,4 +1,4 @@
-"""Joins and groupbys of the db-benchmark of h2o.ai and DuckDB: questions, frames, answers.
+"""Joins and groupbys of the db-benchmark of h2o.ai and DuckDB: queries, data and answers.
 
 The frames have the shapes of its J1 and G1: keys by a permutation, 90 % of them on both sides; keys
 of 100 kinds, and of as many kinds as hundredths of rows.

@@ -1,4 +1,4 @@
-"""Joins and groupbys of Dask frames on the processes of a cluster: Dask's own, and ours."""
+"""Benchmark joins and groupbys of Dask frames against Dask's own on a process cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of groupbys of frames on several workers, beside cudf-polars and Dask's own."""
+"""Benchmark groupbys of frames on several workers against cudf-polars and Dask."""
 
 from __future__ import annotations
 

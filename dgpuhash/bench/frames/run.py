@@ -1,4 +1,4 @@
-"""Benchmark of joins and groupbys of dataframes, beside pandas, Polars, DuckDB and Dask."""
+"""Benchmark joins and groupbys of dataframes against pandas, Polars, DuckDB and Dask."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""K-mers: counting, building and classifying beside the programs that biologists use."""
+"""Benchmarks of k-mers: counting, building and classifying against biologists' programs."""

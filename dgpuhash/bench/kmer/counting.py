@@ -1,4 +1,4 @@
-"""Counts of k-mers by this package, KMC and Jellyfish, compared by their histograms."""
+"""Benchmark k-mer counts against KMC and Jellyfish, and compare the histograms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds and calls by both rules, of this package, Kraken 2 and MetaCache."""
+"""Benchmark builds and classification against Kraken 2 and MetaCache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted, built and classified: genomes, their taxonomy, and reads made of them."""
+"""Generate input for the k-mer benchmarks: genomes, their taxonomy, and reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Genomes and reads of them as letters in the memory of a device, and genomes that differ a little.
+"""Generate genomes, mutated copies and reads as letters in device memory.
 
 What is drawn follows from hashes of positions, so it is the same on every device.
 """

@@ -1,4 +1,4 @@
-"""Counts, builds and calls of letters that lie in the memory of the device, beside its limits."""
+"""Benchmark counts, builds and calls of letters in device memory against its limits."""
 
 from __future__ import annotations
 

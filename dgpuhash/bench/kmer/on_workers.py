@@ -1,4 +1,4 @@
-"""Weak scaling of builds and calls on the workers of a cluster, beside reading alone."""
+"""Benchmark weak scaling of builds and calls on a cluster, beside reading alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peer programs: run each as a process of its own, and measure its time and memory."""
+"""Run peer programs as processes, and measure their time and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of counts, builds and calls, beside KMC, Jellyfish, Kraken 2 and MetaCache."""
+"""Benchmark counts, builds and calls against KMC, Jellyfish, Kraken 2 and MetaCache."""
 
 from __future__ import annotations
 

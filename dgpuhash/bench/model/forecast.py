@@ -1,4 +1,4 @@
-"""Model of a verb's time by phase, and the measured points that calibrate and check it."""
+"""Model the time of a verb by phase, calibrated and checked with measurements."""
 
 from __future__ import annotations
 

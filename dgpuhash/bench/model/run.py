@@ -1,4 +1,4 @@
-"""Model of more GPUs than were measured, checked against measurements."""
+"""Forecast times on more GPUs than were measured, and check the model."""
 
 from __future__ import annotations
 

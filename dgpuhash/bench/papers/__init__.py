@@ -1,1 +1,1 @@
-"""Benchmarks of the papers' tables: their workloads, beside the papers' or their code's figures."""
+"""Benchmarks of the papers' tables with their workloads, beside the published figures."""

@@ -1,4 +1,4 @@
-"""What every figure of the papers needs: sizes, floors, timing, and what others reached."""
+"""Shared parts of the papers' figures: sizes, floors, timing and published rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of the papers' tables, one figure after another; a run that was stopped goes on."""
+"""Benchmark all figures of the papers in turn; an interrupted run resumes."""
 
 from __future__ import annotations
 

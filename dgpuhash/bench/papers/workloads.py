@@ -1,4 +1,4 @@
-"""Workloads whose rates the papers' own code reached: WarpCore's, SlabHash's, and others."""
+"""Workloads of the papers' own benchmarks, with the rates reached by their code."""
 
 from __future__ import annotations
 

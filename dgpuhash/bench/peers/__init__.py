@@ -1,4 +1,4 @@
-"""Libraries on the same data in the same run: one set for all benchmarks."""
+"""Peer libraries: one set of adapters for all benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Libraries that are measured: what each does for a question about columns or frames."""
+"""Interface of a peer library: its joins, groupbys and other verbs to measure."""
 
 from __future__ import annotations
 

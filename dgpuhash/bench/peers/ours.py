@@ -1,4 +1,4 @@
-"""This package, and NumPy, whose functions sort."""
+"""This package and NumPy's sorting functions, as peers."""
 
 from __future__ import annotations
 

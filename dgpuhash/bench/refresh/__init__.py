@@ -1,1 +1,1 @@
-"""Answers of TPC-H under change: kept by what changes, beside the same anew."""
+"""Benchmark TPC-H answers under change: incremental updates against recomputation."""

@@ -1,4 +1,4 @@
-"""The same answers anew: DuckDB, Polars and cuDF change their tables, and run the queries."""
+"""Recompute the answers after each change with DuckDB, Polars and cuDF."""
 
 from __future__ import annotations
 

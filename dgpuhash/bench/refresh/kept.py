@@ -1,4 +1,4 @@
-"""Keep answers of eight queries of TPC-H: rows that change are joined, and added to groups."""
+"""Update the answers of eight TPC-H queries incrementally: join changed rows, merge states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of joins under change: answers kept by what changes, beside the same anew."""
+"""Benchmark TPC-H under change: incremental answers against recomputed ones."""
 
 from __future__ import annotations
 

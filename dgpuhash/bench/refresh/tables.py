@@ -1,4 +1,4 @@
-"""Tables of TPC-H, and their changes by refresh functions RF1 and RF2."""
+"""Generate tables of TPC-H and their changes by refresh functions RF1 and RF2."""
 
 from __future__ import annotations
 

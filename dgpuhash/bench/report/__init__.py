@@ -1,4 +1,4 @@
-"""Reports of figures: on the terminal, as Markdown, as plots."""
+"""Report figures on the terminal, as Markdown and as plots."""
 
 from __future__ import annotations
 

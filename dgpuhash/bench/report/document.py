@@ -1,4 +1,4 @@
-"""Reports of figures: a Markdown document with its plots, and tables on the terminal."""
+"""Write a Markdown report of figures with plots, and print its tables."""
 
 from __future__ import annotations
 

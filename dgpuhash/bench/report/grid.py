@@ -1,4 +1,4 @@
-"""Tables of text: rows of figures, pivoted."""
+"""Format rows of figures as pivoted text tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as tables of text, for a terminal or a document."""
+"""Choose the text tables of each benchmark's figures."""
 
 from __future__ import annotations
 

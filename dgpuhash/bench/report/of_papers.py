@@ -1,4 +1,4 @@
-"""Figures of the papers as tables of text, and what of their claims holds."""
+"""Format the papers' figures as text tables, with the verdict on each claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots of figures over load, batch size, workers and others, in one set of colours."""
+"""Plot figures over load, batch size, workers and others, in one set of colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reader of figures from the files that benchmarks write, and the schema of their rows."""
+"""Read and validate the figures in benchmarks' output files."""
 
 from __future__ import annotations
 

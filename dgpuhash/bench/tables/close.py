@@ -1,4 +1,4 @@
-"""Benchmark of keys in another table's order, whose hashes are close."""
+"""Benchmark keys in another table's order, with neighbouring hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of factorize, unique, value_counts and group_reduce."""
+"""Benchmark factorize, unique, value_counts and group_reduce."""
 
 from __future__ import annotations
 

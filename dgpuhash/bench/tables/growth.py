@@ -1,4 +1,4 @@
-"""Benchmark of growing and ageing tables, and of adversarial keys."""
+"""Benchmark growing and ageing tables, and adversarial keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of joins of two columns, by the size of the build side."""
+"""Benchmark joins of two columns, by the size of the build side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of a MultiMap's build and retrieval, by multiplicity."""
+"""Benchmark building a MultiMap and reading its values, by rows per key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark of the verbs of HashMap and HashSet, beside their floors."""
+"""Benchmark the verbs of HashMap and HashSet, beside bare accesses."""
 
 from __future__ import annotations
 

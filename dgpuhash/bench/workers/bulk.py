@@ -1,4 +1,4 @@
-"""Timed and checked inserts and lookups of a DistributedMap on arrays.
+"""Time and check inserts and lookups of a DistributedMap on arrays.
 
 The arrays lie on the workers.
 """

@@ -1,4 +1,4 @@
-"""Local Dask cluster to measure, with one worker a GPU or CPU process.
+"""Start a local Dask cluster to measure, one worker per GPU or CPU process.
 
 Processes on the CPU have one thread.
 """

@@ -1,4 +1,4 @@
-"""Benchmark of all-to-all exchanges of columns between workers, beside their bare links."""
+"""Benchmark all-to-all exchanges of columns between workers, beside their bare links."""
 
 from __future__ import annotations
 

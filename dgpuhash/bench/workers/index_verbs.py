@@ -1,4 +1,4 @@
-"""Timed, checked verbs of a DistributedIndex and a DistributedMap.
+"""Time and check the verbs of a DistributedIndex and a DistributedMap.
 
 The seconds are those of the client.
 """

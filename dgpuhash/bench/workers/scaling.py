@@ -1,4 +1,4 @@
-"""Benchmark of weak and strong scaling of the distributed verbs.
+"""Benchmark weak and strong scaling of the distributed verbs.
 
 Weak: as many rows for each worker; strong: as many rows in all.
 """

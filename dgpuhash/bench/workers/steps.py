@@ -1,4 +1,4 @@
-"""Steps of a build and an insert of lazy frames, timed on the workers.
+"""Time each step of a build and an insert of lazy frames on the workers.
 
 The index reports when a change is done, but not the times of its steps. Here a client runs the
 steps of the tasks one by one, and every worker synchronizes its device and reads its clock in

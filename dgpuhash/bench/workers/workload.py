@@ -1,4 +1,4 @@
-"""Random frames on the workers, and the answers that an index must give.
+"""Generate random frames on the workers, and the correct answers for an index.
 
 Both are made of numbers.
 """

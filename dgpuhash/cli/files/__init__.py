@@ -1,1 +1,1 @@
-"""Parquet, CSV, JSON and Arrow files read into Dask DataFrames and written from them."""
+"""Read Parquet, CSV, JSON and Arrow files as Dask DataFrames, and write them."""

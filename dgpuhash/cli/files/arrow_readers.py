@@ -1,4 +1,4 @@
-"""JSON lines and Arrow files read as one Dask DataFrame."""
+"""Read JSON lines and Arrow IPC files as one Dask DataFrame."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PIECE = 1 << 20
 
 
 class _Part(NamedTuple):
-    """Rows that begin in a range of bytes, or of batches; all rows where `stop` is None."""
+    """Rows that begin in a range of bytes or batches; without `stop`, all rows."""
 
     filesystem: Any
     path: str

@@ -1,4 +1,4 @@
-"""Common Arrow schema of a frame's partitions."""
+"""Find the common Arrow schema of a frame's partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV files read as one Dask DataFrame, in blocks of whole rows."""
+"""Read CSV files as one Dask DataFrame, in blocks of whole rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row ends in blocks of a CSV file, ignoring line breaks within quotes.
+"""Find the row ends in blocks of a CSV file, ignoring line breaks within quotes.
 
 Whether a block begins within quotes depends on all bytes before it. Each block computes its effect
 on the quote state (`QuoteEffect`); `quoted_after` applies the effects of the earlier blocks in

@@ -1,4 +1,4 @@
-"""Parquet files read as one Dask DataFrame."""
+"""Read Parquet files as one Dask DataFrame."""
 
 from __future__ import annotations
 

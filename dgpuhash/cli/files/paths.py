@@ -1,4 +1,4 @@
-"""Paths, globs, directories and URLs given by a user, and file formats."""
+"""Resolve paths, globs, directories and URLs to files and their formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet, CSV, JSON and Arrow files, globs, directories and URLs as Dask DataFrames."""
+"""Read files, globs, directories and URLs of any supported format as Dask DataFrames."""
 
 from __future__ import annotations
 

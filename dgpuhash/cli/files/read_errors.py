@@ -1,4 +1,4 @@
-"""Checks shared by file readers: errors name the file; columns agree."""
+"""Check columns across files, and name the file in each read error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a save says of itself, read from its manifest or its first bytes alone."""
+"""Describe a saved index or table from its manifest or header, without reading rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEWEST = {"index": 4, "table": 2}
 
 
 def facts_of(url: str) -> list[tuple[str, str]]:
-    """Return names and texts of facts of a saved index or table: its keys, columns, rows, bytes.
+    """Return the keys, columns, rows and bytes of a saved index or table, as pairs of text.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Rows of a saved index as a Dask DataFrame, read from its files when they are wanted."""
+"""Read the rows of a saved index lazily, as a Dask DataFrame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgpuhash.frames.merge.verb import merge
 
 
 def is_saved(path: str) -> bool:
-    """Return whether a folder holds a saved index, or another save of this library."""
+    """Return whether a folder contains a saved index or another save of this library."""
     try:
         return Folder(path).has(MANIFEST)
     except DgpuhashError:

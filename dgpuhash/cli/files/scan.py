@@ -1,4 +1,4 @@
-"""Rows of few keys, by a pass over the files of a saved index: no pandas, no Dask, no index."""
+"""Find the rows of a few keys by scanning a saved index with Arrow alone, without loading it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ")
 def find_rows(
     url: str, keys: Sequence[str], parts_of: Callable[[str, int], list[str]]
 ) -> tuple[pa.Table, list[bool]] | None:
-    """Return the rows of some keys, in their order, and which keys are there.
+    """Return the rows of some keys in order of the keys, and a mask of the keys found.
 
     ``parts_of(key, columns)`` are the parts of a key. None where it takes an index: of many keys,
     of keys that are not text, integers, truths or instants such as 2013-01-01T06:00:00Z, of files
@@ -88,17 +88,17 @@ def _read_body(body: Any) -> tuple[dict[str, Any], pa.Table]:
 
 
 def _labels(specimen: pa.Table) -> list[Any]:
-    """Return the labels of the columns in pandas."""
+    """Return the labels that the columns have in pandas."""
     return list(json.loads((specimen.schema.metadata or {})[b"dgpuhash"])["labels"])
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a column, which may be a dictionary's."""
+    """Return the type of a column's values; for a dictionary, that of its values."""
     return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
 
 def _value(text: str, dtype: pa.DataType) -> pa.Scalar | None:
-    """Return the value that a text means, or None."""
+    """Return the value that a text stands for, or None."""
     try:
         if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
             return _scalar(text).cast(dtype)
@@ -114,7 +114,7 @@ def _value(text: str, dtype: pa.DataType) -> pa.Scalar | None:
 
 
 def _scalar(text: str) -> pa.Scalar:
-    """Return a text as Arrow's, without `pyarrow.scalar`, which imports pandas."""
+    """Return a text as an Arrow scalar, without `pyarrow.scalar`, which imports pandas."""
     data = text.encode()
     offsets = struct.pack("=ii", 0, len(data))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -143,7 +143,7 @@ def _rows_in(folder: Path, entry: dict[str, Any], schema: pa.Schema) -> pa.Table
 
 
 def _fits(schema: pa.Schema, specimen: pa.Schema) -> bool:
-    """Return whether a file's columns are those of a specimen, which knows no types of objects."""
+    """Return whether a file has the columns of a specimen; object columns match any type."""
     return schema.names == specimen.names and all(
         pa.types.is_null(known.type) or own.type == known.type
         for own, known in zip(schema, specimen, strict=True)

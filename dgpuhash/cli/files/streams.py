@@ -1,4 +1,4 @@
-"""Standard input and output as files: `-`, and `-.jsonl` and the like for what is written."""
+"""Standard input and output as files: `-` for CSV, `-.jsonl` and so on for other formats."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def is_stream(name: str) -> bool:
 
 
 def with_ending(name: str) -> str:
-    """Return the name of a stream with the ending of its format, which is CSV by default."""
+    """Return the name of a stream with its format's suffix; CSV by default."""
     return "-.csv" if name == "-" else name
 
 
 def stored_input() -> str:
-    """Return the path of a file with what standard input has, until the command ends.
+    """Copy standard input to a temporary file and return its path; it goes when the command ends.
 
     Its format is that of its first bytes: JSON lines, Arrow, Parquet, else CSV.
 

@@ -1,4 +1,4 @@
-"""Rows of Arrow tables as text: a table on the terminal, CSV, JSON lines; no number is rounded."""
+"""Print Arrow tables as a table, CSV or JSON lines, without rounding numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_csv(rows: pa.Table, stream: IO[str]) -> None:
 
 
 def json_lines(rows: pa.Table) -> Iterator[str]:
-    """Yield each row as a JSON object in a line; NaN is a null, and times are those of ISO 8601.
+    """Yield each row as a JSON object; NaN becomes null, and times are in ISO 8601.
 
     Examples
     --------

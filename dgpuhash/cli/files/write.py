@@ -1,4 +1,4 @@
-"""Dask DataFrames written atomically to one file or to a directory."""
+"""Write Dask DataFrames atomically, to one file or to a directory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TEXTS = ("csv", "json")
 
 
 def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = False) -> None:
-    """Refuse a target that cannot be written, or is a source, before work.
+    """Raise early for a target that cannot be written or that is one of the sources.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def _remove(filesystem: Any, path: str) -> None:
 def _fill(
     frame: Any, url: str, form: FileFormat, client: Client, written: Callable[[], None]
 ) -> int:
-    """Write one file for each partition in the directory `url`, on workers; return all rows."""
+    """Write a file per partition to the directory `url`, on workers; return the number of rows."""
     meta, schema = frame._meta, None
     if form.kind not in _TEXTS:
         if untyped_columns(meta):
@@ -337,7 +337,7 @@ def _save(
 
 
 def first_of(parts: Iterable[pd.DataFrame]) -> Iterable[pd.DataFrame]:
-    """Return the partitions, of which the first is computed: before it nothing is written.
+    """Return the partitions with the first one computed, so that errors come before any output.
 
     Standard output has no header then of what fails.
     """

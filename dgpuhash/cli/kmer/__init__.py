@@ -1,4 +1,4 @@
-"""`dgpuhash kmer`: k-mers of sequences counted, and reads classified by them."""
+"""`dgpuhash kmer`: count k-mers of sequences, and classify reads."""
 
 from __future__ import annotations
 

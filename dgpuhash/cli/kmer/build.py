@@ -1,4 +1,4 @@
-"""`dgpuhash kmer build`, `add` and `inspect`: indexes of reference sequences."""
+"""`dgpuhash kmer build`, `add`, `inspect`: build, extend and describe a reference index."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def built(
     mode: str,
     **given: Any,
 ) -> Any:
-    """Return the index of references as options of a command say."""
+    """Build the index of references that a command's options describe."""
     from dgpuhash.kmer import MinimizerIndex, SketchIndex
     from dgpuhash.kmer.references import References
 
@@ -155,7 +155,7 @@ def add(
     device: Device,
     overwrite: bool,
 ) -> None:
-    """Add the sequences of REFS to DB; their numbers go on behind those that are there.
+    """Add the sequences of REFS to DB; numbering continues after its last sequence.
 
     --taxonomy or --gtdb is needed for taxa that DB does not have.
     """
@@ -181,7 +181,7 @@ def add(
 
 
 def lost_distributions(index: Any) -> list[str]:
-    """Return a note where an index has distributions, which one of more references has not."""
+    """Return a note if an index has read distributions, which an extended index has not."""
     if not getattr(index, "distributions", None):
         return []
     return [
@@ -224,7 +224,7 @@ def inspect(
     provenance: bool,
     distribution: int | None,
 ) -> None:
-    """Print what DB was built of and with."""
+    """Print the references and settings of DB."""
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.databases.provenance import provenance_lines
 
@@ -256,7 +256,7 @@ def inspect(
 
 
 def distribution_in(db: str, length: int | None) -> Any:
-    """Return the distribution of reads of a length that a saved index has, or the only one."""
+    """Return a saved index's distribution for a read length, or its only one."""
     from dgpuhash.kmer.distributions import chosen_distribution, saved_distributions
     from dgpuhash.kmer.index_file import read_index
 
@@ -264,7 +264,7 @@ def distribution_in(db: str, length: int | None) -> Any:
 
 
 def stats_lines(index: Any) -> Iterator[str]:
-    """Yield the lines of what an index has, and of how it was made."""
+    """Yield lines that describe an index's contents and provenance."""
     from dgpuhash.kmer.databases.provenance import summary_lines
 
     for name, value in index.stats().items():

@@ -1,4 +1,4 @@
-"""`dgpuhash kmer classify` and `run`: calls of reads, reports and abundances."""
+"""`dgpuhash kmer classify`, `run`: classify reads; write calls, reports and abundances."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOWHERE = "/dev/null"
 
 
 def _output_options(command: Any) -> Any:
-    """Add the options that say what is written and where."""
+    """Add the options that choose output files to a command."""
     options = (
         click.option(
             "-o",
@@ -97,7 +97,7 @@ def _output_options(command: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
-    """What is written of the reads of one sample, and where."""
+    """Output files of one sample, by kind."""
 
     output: str | None
     form: Literal["table", "tsv", "kraken", "metacache", "parquet"] | None
@@ -118,7 +118,7 @@ class _Outputs:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> _Outputs:
-        """Return those that options say, taken out of all arguments of a command."""
+        """Take the output options out of a command's arguments."""
         ranks = tuple(filter(None, (given.pop("abundance") or "").split(",")))
         made = cls(abundance=ranks, **{name: given.pop(name) for name in _NAMES})
         if made.abundance_output and not ranks:
@@ -135,21 +135,21 @@ class _Outputs:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The outputs of one sample by the names of their options."""
+        """The paths of one sample's outputs by option name."""
         found = {name: getattr(self, name) for name in _PLACES}
         return {name: path for name, path in found.items() if path is not None}
 
     @property
     def are_of_taxa(self) -> bool:
-        """Whether some need a taxonomy."""
+        """Whether some outputs need a taxonomy."""
         return any((self.report, self.krona, self.cami, self.biom))
 
     def of_sample(self, name: str) -> _Outputs:
-        """Return those of a sample."""
+        """Return the outputs of one sample, with its name in the paths."""
         return self.replaced({key: path.replace(_SAMPLE, name) for key, path in self.paths.items()})
 
     def check(self, *, paired: bool) -> None:
-        """Raise unless they can be written, before any work."""
+        """Raise before any work if an output cannot be written."""
         from dgpuhash.kmer.formats.classified import mates_targets
         from dgpuhash.kmer.formats.outputs import STDOUT, check_output
         from dgpuhash.kmer.taxonomy.ranks import slot_of
@@ -168,7 +168,7 @@ class _Outputs:
             check_output(path, overwrite=self.overwrite)
 
     def write(self, found: Classification, sample: str) -> None:
-        """Write all, and classify once."""
+        """Classify the reads once and write all outputs."""
         overwrite = self.overwrite
         if self.output or self.classified_out or self.unclassified_out:
             found.write(
@@ -292,7 +292,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Samples, each with its files, and what is written of each."""
+    """Samples to classify: the files and the outputs of each."""
 
     samples: list[tuple[str, Sequence[str], Sequence[str] | None]]
     is_interleaved: bool
@@ -301,7 +301,7 @@ class _Work:
 
     @classmethod
     def of(cls, reads: tuple[str, ...], given: dict[str, Any]) -> _Work:
-        """Return what options say, taken out of all arguments of a command."""
+        """Take the samples and outputs out of a command's arguments."""
         table = given.pop("samples")
         paired, interleaved = given.pop("paired"), given.pop("interleaved")
         name_check = not given.pop("no_name_check")
@@ -321,7 +321,7 @@ class _Work:
         return cls(samples, interleaved, name_check, outputs)
 
     def check(self, rule: str) -> None:
-        """Raise unless outputs can be written, before any work."""
+        """Raise before any work if an output cannot be written."""
         from dgpuhash.kmer.formats.calls import format_of
 
         if self.outputs.output is not None:
@@ -343,7 +343,7 @@ class _Work:
         return self.outputs.of_sample(name) if name else self.outputs
 
     def classify(self, index: Any, options: dict[str, Any]) -> None:
-        """Classify the reads of all samples, and show what was found."""
+        """Classify the reads of all samples and print a summary."""
         from dgpuhash.kmer.classify import Classification
         from dgpuhash.kmer.formats.labels import Labels
         from dgpuhash.kmer.formats.outputs import write_lines

@@ -1,4 +1,4 @@
-"""`dgpuhash kmer count`: write a file of counts."""
+"""`dgpuhash kmer count`: count the k-mers of sequences and write a file of counts."""
 
 from __future__ import annotations
 

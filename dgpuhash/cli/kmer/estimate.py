@@ -1,4 +1,4 @@
-"""`dgpuhash kmer estimate`: how large an index will be."""
+"""`dgpuhash kmer estimate`: predict the size of an index before building it."""
 
 from __future__ import annotations
 

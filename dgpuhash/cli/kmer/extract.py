@@ -1,4 +1,4 @@
-"""`dgpuhash kmer report` and `extract`: what becomes of calls that were written."""
+"""`dgpuhash kmer report`, `extract`: report on a file of calls, and select reads by taxon."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _taxonomy_options(command: Any) -> Any:
 
 
 def _labels_of(db: str | None, taxonomy: str | None, gtdb: tuple[str, ...]) -> Labels | None:
-    """Return names of calls, None where no taxonomy is named."""
+    """Return the names of taxa for calls; None without a taxonomy."""
     from dgpuhash.kmer.formats.labels import Labels
     from dgpuhash.kmer.index_file import read_index
     from dgpuhash.kmer.references import Targets
@@ -85,7 +85,7 @@ def report(
     threshold: int,
     overwrite: bool,
 ) -> None:
-    """Report reads by taxon of the files CALLS, which classify wrote.
+    """Report reads by taxon from the files CALLS that `classify` wrote.
 
     With --abundance: a table of taxa of a rank and the reads that are estimated to be theirs.
     """
@@ -160,7 +160,7 @@ def extract(
     output: str,
     overwrite: bool,
 ) -> None:
-    """Write those READS whose calls in CALLS are of some taxa, mates together.
+    """Write the READS that CALLS assigns to some taxa, with their mates.
 
     CALLS is what classify wrote of these reads.
     """

@@ -1,4 +1,4 @@
-"""`dgpuhash kmer merge`: files of counts added up, indexes of other sequences made one."""
+"""`dgpuhash kmer merge`: add up files of counts, or merge indexes of other sequences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INDEX = "kmer index"
 @output
 @force
 def merge(files: tuple[str, ...], output: str, overwrite: bool) -> None:
-    """Add up FILES of counts of one k, or make one of indexes of other sequences.
+    """Add up FILES of counts of one k, or merge indexes of different sequences into one.
 
     Of indexes, the numbers of the second one's sequences go on behind the first one's, as if all
     were built at once.
@@ -46,7 +46,7 @@ def merge(files: tuple[str, ...], output: str, overwrite: bool) -> None:
 
 
 def is_index(file: str) -> bool:
-    """Return whether a file is an index, and not one of counts."""
+    """Return whether a file is an index rather than a file of counts."""
     from dgpuhash.tables.serialization import header_of
 
     return header_of(file).get("kind") == _INDEX
@@ -62,7 +62,7 @@ def _merged_counts(files: tuple[str, ...]) -> Any:
 
 
 def _merged_indexes(files: tuple[str, ...]) -> Any:
-    """Return one index of those in files, of which two are there at a time."""
+    """Merge the indexes of some files, with at most two in memory at a time."""
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.databases.merging import merged
 

@@ -1,4 +1,4 @@
-"""Options of several commands: how an index is built, how reads are classified, where to save."""
+"""Options shared by k-mer commands: building, classifying, saving."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def client_of(scheduler: str | None) -> Iterator[Any]:
 
 
 def of_rule(rule: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, taken out of all arguments of a command.
+    """Take the options that the user set out of a command's arguments.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def of_rule(rule: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def bytes_of(flag: str, text: str) -> int:
-    """Return the bytes that a text such as 4GiB says, or raise SpecError with the option's name.
+    """Return the bytes of a size such as 4GiB; a SpecError names the option.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def bytes_of(flag: str, text: str) -> int:
 
 
 def opened_taxonomy(taxonomy: str | None, gtdb: tuple[str, ...]) -> Taxonomy | None:
-    """Return the taxonomy of a folder or of GTDB's files, None where neither is named.
+    """Read the taxonomy from a folder or from GTDB's files; None if neither is named.
 
     Raises
     ------

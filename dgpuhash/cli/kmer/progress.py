@@ -1,4 +1,4 @@
-"""Progress of reading: letters, their rate, and when it will be done."""
+"""Show the progress of reading sequences: letters, rate and remaining time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class LetterProgress:
-    """Letters that were read, shown on standard error if that is a terminal.
+    """Progress bar of letters read, shown if standard error is a terminal.
 
     Parameters
     ----------
@@ -42,18 +42,18 @@ class LetterProgress:
         self._letters, self._start = 0, time.perf_counter()
 
     def letters(self, more: int) -> None:
-        """Count letters."""
+        """Count letters that were read."""
         self._letters += more
         rate = self._letters / max(time.perf_counter() - self._start, 1e-9) / 1e6
         told = f"{self._letters:,} letters, {rate:,.1f} million a second"
         self.bar.update(self._task, description=told)
 
     def consumed(self, nbytes: int) -> None:
-        """Count bytes of files."""
+        """Count bytes of files that were read."""
         self.bar.advance(self._task, nbytes)
 
     def of(self, total: Callable[[], int]) -> Callable[[int], None]:
-        """Return what counts letters of as many as `total` tells."""
+        """Return a counter of letters with a total for the bar."""
 
         def told(more: int) -> None:
             self.letters(more)
@@ -64,14 +64,14 @@ class LetterProgress:
 
 @contextmanager
 def letter_progress(total: int | None = None) -> Iterator[LetterProgress]:
-    """Yield the progress of a block."""
+    """Yield a progress bar for the block."""
     progress = LetterProgress(total)
     with progress.bar:
         yield progress
 
 
 def nbytes_of(files: Sequence[str]) -> int | None:
-    """Return the bytes of local files; None where one has no size."""
+    """Return the bytes of local files; None if one has no size."""
     paths = [Path(file) for file in files]
     if not all(path.is_file() for path in paths):
         return None

@@ -1,4 +1,4 @@
-"""`dgpuhash kmer serve`: indexes loaded once, for the reads of many clients."""
+"""`dgpuhash kmer serve`: load indexes once and classify the reads of many clients."""
 
 from __future__ import annotations
 

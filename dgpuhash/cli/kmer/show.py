@@ -1,4 +1,4 @@
-"""`dgpuhash kmer histogram`, `dump`, `query` and `stats`: what a file of counts holds."""
+"""`dgpuhash kmer histogram`, `dump`, `query`, `stats`: print contents of a file of counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _load(path: str) -> Any:
 @click.command()
 @_counts
 def histogram(counts: str) -> None:
-    """Print each count that occurs, a tab, and how many k-mers of COUNTS have it."""
+    """Print each count, a tab, and the number of k-mers in COUNTS that have it."""
     found, numbers = _load(counts).histogram()
     out = click.open_file("-", "w")
     for count, number in zip(found.tolist(), numbers.tolist(), strict=True):
@@ -48,7 +48,7 @@ def dump(counts: str, is_sorted: bool) -> None:
 @_counts
 @click.argument("kmers", nargs=-1, required=True)
 def query(counts: str, kmers: tuple[str, ...]) -> None:
-    """Print KMERS, tabs and their counts in COUNTS; - reads k-mers, one a line, from the input."""
+    """Print KMERS, tabs and their counts in COUNTS; `-` reads k-mers from the input, one a line."""
     loaded, asked = _load(counts), _read_kmers(kmers)
     out = click.open_file("-", "w")
     while some := list(islice(asked, _ASKED)):
@@ -67,7 +67,7 @@ def _read_kmers(kmers: tuple[str, ...]) -> Iterator[str]:
 @click.command()
 @click.argument("file")
 def stats(file: str) -> None:
-    """Print what was read for FILE of counts, or an index, and what is in it."""
+    """Print what was read to build a FILE of counts or index, and its contents."""
     if is_index(file):
         from dgpuhash.kmer import load_index
 

@@ -1,1 +1,1 @@
-"""Room that knows Dask's internals: RPC, broadcasts, liveness, locality."""
+"""Adapter to Dask's internals: RPC, broadcasts, liveness, locality."""

@@ -1,4 +1,4 @@
-"""Broadcasts to the shards' workers, ended when a worker is lost."""
+"""Run functions on all workers of an index; the loss of a worker ends the call."""
 
 from __future__ import annotations
 
@@ -390,7 +390,7 @@ def workers_of_tasks(keys: Sequence[Hashable], dask_scheduler: Any) -> set[str]:
 
 
 def _results(found: dict[str, Any], workers: Sequence[str]) -> list[Any]:
-    """Return the results, taken out of `found`, or raise the root error."""
+    """Return the results, removing them from `found`, or raise the root error."""
     outcomes = [found.pop(worker) for worker in workers]  # Error frames refer to `found`.
     raised = [outcome.error for outcome in outcomes if isinstance(outcome, RemoteError)]
     # An error that the user can mend, or a failed transport, says more than the loss it led to.

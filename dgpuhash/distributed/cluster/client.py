@@ -1,4 +1,4 @@
-"""Dask clients: lookup, checks, and the workers that they reach."""
+"""Find the Dask client of a call, and ask its scheduler for the workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 def client_of(client: Client | None) -> Client:
-    """Return `client` or, if None, the current one (in a task, the worker's).
+    """Return `client`; for None the current client, which in a task is the worker's.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def is_from_parent_process(client: Client) -> bool:
 
 
 def _check_thread(client: Client) -> None:
-    """Raise UnsupportedError where waiting for the event loop would not end."""
+    """Raise UnsupportedError in a thread where waiting for the event loop would deadlock."""
     if is_from_parent_process(client):
         raise UnsupportedError(
             "this process was forked from the one that made the Dask client, whose event loop is "
@@ -196,7 +196,7 @@ def sync_with_scheduler(
     *args: Any,
     limit: float | None = None,
 ) -> Result:
-    """Return the result of a coroutine on the client's event loop, which asks the scheduler.
+    """Run a coroutine that calls the scheduler on the client's event loop; return its result.
 
     As ``client.sync``, but the wait ends as `check_connected` says, or after `limit` seconds. The
     coroutine is not cancelled: UCXX does not bear that.
@@ -316,7 +316,7 @@ def _cluster_of(client: Client) -> str:
 
 
 def identity_of(client: Client, n_workers: int = 1) -> dict[str, Any]:
-    """Return what the scheduler says of itself: its id, and of some workers, or of all (-1).
+    """Return the scheduler's identity, with that of `n_workers` workers or all (-1).
 
     Raises
     ------

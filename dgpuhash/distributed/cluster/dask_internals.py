@@ -1,4 +1,4 @@
-"""All that this package uses of Dask and distributed beyond their documented interfaces.
+"""Every use of an undocumented name of Dask and distributed.
 
 Names of modules that a release of Dask may move stand here once, and so do the fields of its
 scheduler, workers and clients. `make matrix` runs what touches them under several releases.
@@ -99,41 +99,41 @@ def is_client_connected(scheduler: Any, client: str) -> bool:
 
 
 def scheduler_plugin(scheduler: Any, name: str, make: Callable[[], Any]) -> Any:
-    """Return the scheduler's plugin of this name, which `make` makes where there is none."""
+    """Return the scheduler's plugin of this name, created by `make` if missing."""
     if name not in scheduler.plugins:
         scheduler.add_plugin(make(), name=name)
     return scheduler.plugins[name]
 
 
 def datasets_of(scheduler: Any) -> dict[str, dict[str, Any]]:
-    """Return what is published on a scheduler, by name."""
+    """Return a scheduler's published datasets by name."""
     found: dict[str, dict[str, Any]] = scheduler.extensions["publish"].datasets
     return found
 
 
 def semaphores_of(scheduler: Any) -> Any:
-    """Return the scheduler's part of all semaphores and locks."""
+    """Return the scheduler extension for semaphores and locks."""
     return scheduler.extensions["semaphores"]
 
 
 def move_tasks(scheduler: Any, states: dict[Any, str], stimulus_id: str) -> None:
-    """Bring tasks of a scheduler into other states, and let those begin that may now."""
+    """Transition tasks of a scheduler to other states, and start tasks that became ready."""
     scheduler.transitions(states, stimulus_id=stimulus_id)
     scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=stimulus_id)
 
 
 def prefer_worker(task: Any, address: str) -> None:
-    """Have a scheduler's task run on a worker while that is there."""
+    """Make a scheduler run a task on a certain worker while that worker exists."""
     task.worker_restrictions, task.loose_restrictions = {address}, True
 
 
 def paused_workers(scheduler: Any) -> list[Any]:
-    """Return the scheduler's states of the workers that begin no tasks, as their memory is full."""
+    """Return the scheduler's states of workers that Dask paused for full memory."""
     return [each for each in scheduler.workers.values() if each.status is Status.paused]
 
 
 def waits_on(task: Any, scheduler: Any) -> bool:
-    """Return whether a scheduler's task waits for a paused worker, or for any that is not paused.
+    """Return whether a task waits for a paused worker, or for any running worker.
 
     A heartbeat tells what a worker carries out.
     """
@@ -144,7 +144,7 @@ def waits_on(task: Any, scheduler: Any) -> bool:
 
 
 def fail_tasks(scheduler: Any, keys: Iterable[Any], error: Exception, stimulus_id: str) -> None:
-    """End tasks of the scheduler without a worker, and their dependents, in an error.
+    """Fail tasks of the scheduler that have no worker, and their dependents.
 
     Each then counts as failed by itself; those that are not wanted any more are left out.
     """
@@ -163,7 +163,7 @@ def fail_tasks(scheduler: Any, keys: Iterable[Any], error: Exception, stimulus_i
 
 
 def never_steal(names: Iterable[str], dask_scheduler: Any) -> None:
-    """Let no idle worker take over tasks of these names, as Dask shows them."""
+    """Exclude tasks with these names from work stealing."""
     del dask_scheduler
     stealing.fast_tasks.update(names)
 
@@ -174,12 +174,12 @@ def wanting_clients(task: Any) -> set[str]:
 
 
 def want_keys(scheduler: Any, client: str, keys: Collection[Any]) -> None:
-    """Have a scheduler keep the results of keys for `client`, which need not be connected."""
+    """Make a scheduler keep the results of keys for `client`, connected or not."""
     scheduler.client_desires_keys(keys=keys, client=client)
 
 
 def unwant_keys(scheduler: Any, client: str, keys: Collection[Any]) -> None:
-    """End what `want_keys` began, if that client is still known."""
+    """Undo `want_keys`, if the client is still known."""
     if client in scheduler.clients:
         scheduler.client_releases_keys(keys=keys, client=client)
 
@@ -194,7 +194,7 @@ def put_data(worker: Any, data: Mapping[Any, Any]) -> dict[Any, int]:
 
 
 def hold_data(scheduler: Any, client: str, left: Mapping[str, Mapping[Hashable, int]]) -> None:
-    """Register data that workers hold as wanted by `client`.
+    """Register data on workers as wanted by `client`.
 
     Runs on the scheduler. `left`: the bytes of each label, by worker.
     """
@@ -221,7 +221,7 @@ def futures_of_held(client: Client, labels: Collection[Any]) -> dict[Hashable, F
 
 
 def drop_data(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None:
-    """Let a worker drop data that no client is going to claim.
+    """Let a worker drop data that no client will claim.
 
     Runs on the scheduler.
     """
@@ -231,7 +231,7 @@ def drop_data(scheduler: Any, worker: str, labels: Collection[Hashable]) -> None
 
 
 def forget_data(scheduler: Any, worker: str, chosen: Callable[[Any], bool]) -> None:
-    """Forget the chosen keys of which a worker has the only copy, that cannot be made again.
+    """Forget those keys whose only copy is on this worker and cannot be recomputed.
 
     Runs on the scheduler.
     """
@@ -246,12 +246,12 @@ def forget_data(scheduler: Any, worker: str, chosen: Callable[[Any], bool]) -> N
 
 
 def memory_limit(worker: Any) -> int:
-    """Return the bytes that a worker may take; 0 where there is no limit."""
+    """Return a worker's memory limit in bytes; 0 for no limit."""
     return int(worker.memory_manager.memory_limit or 0)
 
 
 def memory_share(worker: Any, fraction: str) -> float:
-    """Return the share of its limit at which a worker spills, pauses or is ended; 0 for never.
+    """Return the share of its limit at which a worker spills, pauses or is killed; 0: never.
 
     `fraction` is ``"target"``, ``"spill"``, ``"pause"`` or ``"terminate"``, which its nanny knows.
     """
@@ -266,16 +266,16 @@ def task_of(worker: Any, key: Any) -> Any:
 
 
 def running_keys(worker: Any) -> list[Any]:
-    """Return the keys of the tasks that a worker carries out."""
+    """Return the keys of the tasks that a worker is running."""
     return [task.key for task in list(worker.state.executing)]
 
 
 def ready_count(worker: Any) -> int:
-    """Return how many of a worker's tasks only wait for their turn."""
+    """Return the number of a worker's tasks that are ready to run."""
     return len(worker.state.ready)
 
 
 def next_tasks(worker: Any, most: int, *, of: int = 1) -> list[Any]:
-    """Return the tasks whose turn comes next: one of `of` equal shares, and at most `most`."""
+    """Return the worker's next ready tasks: one of `of` equal shares, at most `most`."""
     ready = worker.state.ready
     return list(ready.peekn(min(most, -(-len(ready) // of))))

@@ -1,4 +1,4 @@
-"""Thread that alone touches a worker's shards."""
+"""Dedicated thread for a worker's shards: it runs jobs on them one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Progress:
-    """How far the bulk work is that a shard thread does.
+    """Progress of a bulk operation on a shard thread: rows done of rows in all.
 
     Attributes
     ----------
@@ -47,17 +47,17 @@ class Progress:
     since: float = field(default_factory=time.monotonic)
 
     def advance(self, rows: int) -> None:
-        """Count `rows` more as done."""
+        """Count `rows` more rows as done."""
         self.done += rows
 
     def go_on(self, step: str, rows: int | None = None) -> None:
-        """Begin another step, with as many rows, or `rows` if given."""
+        """Start the next step, with the same number of rows or `rows`."""
         self.step, self.done = step, 0
         self.rows = self.rows if rows is None else rows
 
 
 class DeviceThread:
-    """Thread that alone touches a worker's shards, one job after the other.
+    """Dedicated thread that runs all jobs on a worker's shards, one after the other.
 
     Jobs run off the event loop, in the order of submission. As no other thread touches the shards,
     they need no locks, and a change of an index falls between two requests, never into one. The
@@ -91,7 +91,7 @@ class DeviceThread:
 
     @contextmanager
     def telling(self, progress: Progress) -> Iterator[Progress]:
-        """Let others read in `progress` how far this thread's bulk work in a block is."""
+        """Publish the progress of this thread's bulk work within a block."""
         self.progress = progress
         try:
             yield progress
@@ -115,7 +115,7 @@ class DeviceThread:
         return job
 
     def close(self) -> None:
-        """Finish the job that runs and refuse all others."""
+        """Finish the running job and refuse all others."""
         with self._closing:
             self._closed = True
             self._jobs.put(None)
@@ -152,7 +152,7 @@ class DeviceJob(ABC):
         self.error: BaseException | None = None
 
     def carry_out(self) -> None:
-        """Do the work, unless its waiter was cancelled, and wake the waiter.
+        """Run the job, unless its waiter was cancelled, and wake the waiter.
 
         Runs on the shard thread.
         """
@@ -201,7 +201,7 @@ class AsyncJob(DeviceJob):
         return self._outcome()
 
     def look(self) -> None:
-        """Poll for the end of the job, in case the thread could not signal it."""
+        """Poll for the end of the job, if the thread could not signal it."""
         self._find()
         if not self._end.done():
             self._timer = self._loop.call_later(POLL_SECONDS, self.look)

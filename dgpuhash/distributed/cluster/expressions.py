@@ -1,4 +1,4 @@
-"""Expressions of Dask that take empty frames and tokens from others with equal inputs."""
+"""Dask expressions with cached metas (empty frames) and tokens for equal inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dgpuhash.distributed.cluster.serialization import is_bare, note_bare, put_i
 
 
 class SharedExpr(Expr):
-    """Expression of a query, replaced once by Dask's optimizer though several others read it.
+    """Expression that the optimizer replaces once, even if several others depend on it.
 
     The optimizer makes new expressions of a query some dozen times. A build is an operand of its
     probe and of what that probe reads: it would be made anew for each way that leads to it, which
@@ -88,7 +88,7 @@ _MOST_TOKENS = 2**9
 
 
 def token_of(thing: Any, source: Any = None) -> str:
-    """Return the token of an object that never changes, computed once while it is in use.
+    """Return the token of an immutable object, computed once while the object is in use.
 
     It is that of `source`, where nothing else decides about the object.
     """
@@ -105,7 +105,7 @@ def token_of(thing: Any, source: Any = None) -> str:
 
 @normalize_token.register(type)
 def _token_of_class(kind: type) -> Any:
-    """Return what Dask has for a class in tokens, once for each class of expressions.
+    """Return Dask's token of an expression class, computed once per class.
 
     Dask pickles the class of an expression twice for each new one, to tokenize it.
     """
@@ -122,13 +122,13 @@ _MOST_METAS = 2**12
 
 
 class _NoKey(Exception):
-    """An operand without a quick and exact key."""
+    """Raised for an operand without a quick and exact cache key."""
 
 
 def _share_metas(
     kind: Any, *, among: Any = Expr, inputs: Any = lambda expr: expr.operands, bare: bool = False
 ) -> None:
-    """Have expressions of a class take their metas from earlier ones with equal inputs.
+    """Make expressions of a class reuse the metas of earlier ones with equal inputs.
 
     Dask's optimizer makes an expression anew a dozen times, and computes an empty frame for each.
     Those that are `bare` are never views of rows.
@@ -160,7 +160,7 @@ def _share_metas(
 
 
 def _key_of(part: Any, frames: list[Any]) -> Any:
-    """Return what tells an input of a meta from others; note the empty frames among them."""
+    """Return the cache key of a meta's input; collect the empty frames in it."""
     kind: type = type(part)
     if kind in (str, int, bool, float, type(None)) or isinstance(part, Enum):
         return kind, part
@@ -197,7 +197,7 @@ _share_metas(
 
 
 class _Replaced(threading.local):
-    """What expressions became in a thread's last substitution, by their names.
+    """Replacements of expressions in a thread's last substitution, by name.
 
     None is kept alive here: it may hold persisted rows.
     """
@@ -207,7 +207,7 @@ class _Replaced(threading.local):
         self._made: WeakValueDictionary[str, Expr] = WeakValueDictionary()
 
     def of(self, seen: set[str]) -> WeakValueDictionary[str, Expr]:
-        """Return the replacements of one substitution, known by Dask's set of names."""
+        """Return the replacements of the substitution with Dask's set of names."""
         if seen is not self._seen:
             self._seen, self._made = seen, WeakValueDictionary()
         return self._made

@@ -1,4 +1,4 @@
-"""This library's plugin on each worker: registration and lookup."""
+"""Register and look up this library's plugin on each worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Liveness of workers: work that they began and no thread carries on."""
+"""Detect dead work: operations of a worker without a running thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data locality: the inputs and outputs of a broadcast, kept on workers."""
+"""Run a broadcast next to its inputs, and leave its outputs on the workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPILLING = 0.6
 
 
 class Item(Protocol):
-    """Keys of one worker that belong together, as the columns of a chunk."""
+    """Keys on one worker that belong together, such as the columns of a chunk."""
 
     @property
     def labels(self) -> tuple[Hashable, ...]:
@@ -31,7 +31,7 @@ class Item(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """Input of a broadcast: data, processed on the workers that hold it.
+    """Input of a broadcast: data to process on the workers that store it.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class InputSpec:
     growth: float = 0.0
 
     def dealt(self, workers: Sequence[str], scheduler: Any) -> Sequence[Sequence[Item]] | str:
-        """Return the items of each worker, or why there are none.
+        """Return the items of each worker, or the reason why there are none.
 
         Runs on the scheduler.
         """
@@ -84,12 +84,12 @@ def _has_room(worker: Any, nbytes: float) -> bool:
 
 
 class DataNotLocal(Exception):
-    """Data that a broadcast needs is not on its workers; none was called."""
+    """A broadcast's input is not on its workers, so no worker was called."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalInputs:
-    """Local inputs: the data of a broadcast that this worker holds.
+    """Inputs of a broadcast that are on this worker.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class LocalInputs:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput(Generic[Result]):
-    """Result of a worker, and data that stays on it under Dask keys.
+    """Result of a broadcast on one worker, with data that stays there under Dask keys.
 
     The client gets futures for the data, which keep it there.
     """
@@ -155,7 +155,7 @@ class TaskOutput(Generic[Result]):
 
 
 class DepartureHandler(SchedulerPlugin):
-    """Scheduler plugin that forgets our data on a worker that is closing.
+    """Scheduler plugin that forgets this library's data on a closing worker.
 
     Otherwise Dask reports the loss of that data as an error, also when a cluster closes before its
     clients have released their results, as most do. A worker that is killed announces nothing, and
@@ -198,7 +198,7 @@ GROWTH = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PartitionLocation:
-    """Location of a partition: a Dask key that its worker holds.
+    """Location of a partition: its Dask key and the worker that stores it.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ class PartitionLocation:
 
 
 def partitions_spec(partitions: Sequence[Any], meta: Any) -> InputSpec:
-    """Return the partitions as the input of a broadcast to their holders.
+    """Return the partitions as the input of a broadcast to the workers that store them.
 
     `meta` is an empty frame like the partitions.
 
@@ -236,7 +236,7 @@ def partitions_by_rank(
     labels: Sequence[Hashable],
     holders: Mapping[Hashable, Collection[str]],
 ) -> list[list[PartitionLocation]] | str:
-    """Assign each partition to one worker that holds it.
+    """Assign each partition to one worker that stores it.
 
     Returns the partitions of each of `workers`, or a text that says why one has no holder. Among
     several holders, the one with the fewest partitions gets it.

@@ -1,4 +1,4 @@
-"""Cluster-wide locks by name, and a guard against re-entrance."""
+"""Named cluster-wide locks, and a guard against re-entrance by a thread."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class ClientLock(Lock):
         return bool(got)
 
     async def end(self) -> None:
-        """Release the lock, also where the scheduler grants it later.
+        """Release the lock, even if the scheduler grants it later.
 
         A client that was interrupted, or gave up a silent scheduler, does not wait for the answer.
         """

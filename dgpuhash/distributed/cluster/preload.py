@@ -1,4 +1,4 @@
-"""Preload: import this library in a cluster's processes before any call."""
+"""Import this library on the scheduler and the workers before the first call."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def import_on_cluster(client: Client) -> None:
 
 
 def prepare_scheduler(dask_scheduler: Any) -> None:
-    """Install on the scheduler what all indexes and tables share; runs there, on its event loop."""
+    """Install the scheduler plugins of indexes and tables; runs on the scheduler's event loop."""
     watch_departures(dask_scheduler)
     pkgutil.resolve_name(_PAGE)(dask_scheduler)

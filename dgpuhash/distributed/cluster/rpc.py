@@ -1,4 +1,4 @@
-"""RPC: calls of the scheduler, and between workers, over Dask's comms."""
+"""Remote calls of the scheduler and between workers, over Dask's comms."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class LocalSchedulerRPC:
 
 
 async def call_worker(scheduler: Any, address: str, post: bytes, more: bytes | None) -> Any:
-    """Carry out a `encode_call` call on a worker's event loop; return its result.
+    """Run an `encode_call` call on a worker's event loop; return its result.
 
     Runs on the scheduler, over its pooled comms; Dask's own broadcast opens new ones.
 
@@ -281,7 +281,7 @@ async def _round_trip(worker: Any, address: str, operation: str, message: dict[s
 
 
 def _is_stale_comm(error: Exception, operation: str) -> bool:
-    """Return whether `error` means a stale comm, on which no handler ran.
+    """Return whether `error` means a stale comm, over which no handler ran.
 
     The caller then retries over it. Dask also returns a comm to the pool when it could not load the
     data that arrived over it, say for want of memory (dask/distributed#7060). The other side still
@@ -321,6 +321,6 @@ async def _connect(worker: Any, address: str) -> Any:
 
 
 def _give_back(worker: Any, address: str, late: asyncio.Future[Any]) -> None:
-    """Return a late comm to the pool: its requester no longer waits for it."""
+    """Return a late comm to the pool, because its requester has stopped waiting."""
     if not late.cancelled() and late.exception() is None:
         worker.rpc.reuse(address, late.result())

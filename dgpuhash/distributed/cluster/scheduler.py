@@ -1,4 +1,4 @@
-"""Scheduler side of broadcasts: dispatch, and a queue of collectives.
+"""Scheduler side of broadcasts: call the workers, and queue collectives.
 
 A lock held by the client would cost three more messages.
 """
@@ -46,7 +46,7 @@ ABORT_SECONDS = 2.0
 
 
 class RemoteError:
-    """Error of a worker, as a result that is sent to the client.
+    """Error of a worker, sent to the client as a result.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class RemoteError:
 
 @dataclass(eq=False)
 class QueuedCollective:
-    """Collective in the scheduler's queue, where one runs at a time.
+    """Collective in the scheduler's queue, which runs one at a time.
 
     `begun`: it reached the head of the queue, and workers may have been called. `over`:
     it ended, or its client no longer waits for it.
@@ -142,7 +142,7 @@ async def leave_queue(client: Client, turn: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EncodedResult:
-    """Pickled result or error of a worker, which the scheduler does not read.
+    """Pickled result or error of a worker; the scheduler does not unpickle it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Serialization: cached pickles of empty frames, and rows in messages."""
+"""Serialize empty frames once per process, and rows in messages without pickle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CachedPickle(Generic[Thing]):
 
     @classmethod
     def of(cls, thing: Thing) -> CachedPickle[Thing]:
-        """Pickle `thing`, which must not change from now on."""
+        """Pickle `thing`, which must not change afterwards."""
         return cls(pickle.dumps(thing))
 
     def opened(self) -> Thing:
@@ -94,7 +94,7 @@ _MOST_KEYS = 2**10
 
 
 def schema_key(meta: Any) -> str | None:
-    """Return a text that is equal for empty frames or Series of one schema.
+    """Return a text that identifies the schema of an empty frame or Series.
 
     None for anything else, and where dtypes have more than their name, as categories have. `meta`
     must not change from now on.
@@ -129,7 +129,7 @@ def _schema_key(meta: Any) -> str | None:
 
 
 def _is_named(dtype: Any) -> bool:
-    """Return whether dtypes of pandas that are written alike are the same."""
+    """Return whether a pandas dtype is determined by its name."""
     if isinstance(dtype, np.dtype):
         return dtype.kind != "O"
     return isinstance(dtype, pd.StringDtype) or hasattr(dtype, "numpy_dtype")
@@ -140,12 +140,12 @@ _bare: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 def is_bare(meta: Any) -> bool:
-    """Return whether a frame is known to keep no rows in memory of which it is a view."""
+    """Return whether a frame is known not to be a view of a larger one in memory."""
     return _bare.get(id(meta)) is meta
 
 
 def note_bare(meta: Any) -> None:
-    """Note that a frame keeps no rows in memory."""
+    """Record that a frame is no view of a larger one."""
     _bare[id(meta)] = meta
 
 
@@ -224,7 +224,7 @@ def to_message(thing: Any) -> Any:
 
 
 def from_message(part: Any) -> Any:
-    """Unwrap an object of a message that never left its process.
+    """Unwrap an object from a message that never left its process.
 
     Undoes `to_message`.
     """

@@ -1,4 +1,4 @@
-"""Broadcasts to workers some of which may be lost."""
+"""Run functions on the surviving workers, best effort."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task errors for the user, kept out of the worker's log."""
+"""Raise a task's user errors without writing tracebacks into the worker's log."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Transports between ranks: Dask comm, NCCL, CUDA IPC and shared memory."""
+"""All-to-all transports between workers: Dask comm, NCCL, CUDA IPC, shared memory."""

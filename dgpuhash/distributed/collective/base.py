@@ -1,4 +1,4 @@
-"""Interface of the all-to-all collectives, independent of the transport."""
+"""Interface of the all-to-all collectives, the same for every transport."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STALL = 600.0
 
 
 class TransportError(IndexLost):
-    """Failure of the transport between ranks that are all alive.
+    """Transport failure between ranks that are all alive.
 
     Another transport may still connect them.
     """
@@ -80,7 +80,7 @@ class Destination:
 
 
 class DestinationBuffers(ABC):
-    """Destination buffers of all ranks, which the other ranks write into."""
+    """Destination buffers on all ranks, writable by the other ranks."""
 
     @abstractmethod
     def array(self, rank: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -95,7 +95,7 @@ class Transfer(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that were allocated for rows not waited for yet."""
+        """Bytes allocated for rows whose arrival nobody has waited for yet."""
         return 0
 
     @abstractmethod
@@ -175,14 +175,14 @@ class Collective(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what this endpoint holds; a call that waits raises ClosedError."""
+        """Free the endpoint's resources; a waiting call raises ClosedError."""
 
     def lands(self, device: Device) -> bool:
-        """Return whether columns of `device` may use destination buffers."""
+        """Return whether columns on `device` may use destination buffers."""
         return False
 
     def landing(self, nbytes: Sequence[int]) -> DestinationBuffers | None:
-        """Return destination buffers on all ranks, or None where there are none.
+        """Return destination buffers on all ranks, or None if the transport has none.
 
         Senders write rows at their final places in these buffers. All ranks make the same call, for
         a device that `lands`, while no transfer is in flight, and after a `gather` that each rank
@@ -368,7 +368,7 @@ def _rows_needed(starts: np.ndarray, counts: np.ndarray) -> float:
 
 
 def columns_differ_error(theirs: int, mine: int) -> ShapeError:
-    """Return the error when rank `theirs` sends other columns than `mine`."""
+    """Return the error for a rank `theirs` whose columns differ from those of `mine`."""
     return ShapeError(
         f"rank {theirs} exchanges other columns than rank {mine}; give arrays of the same device "
         "and dtypes on all ranks"

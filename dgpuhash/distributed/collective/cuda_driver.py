@@ -1,4 +1,4 @@
-"""CUDA driver calls that order copies without releasing the GIL."""
+"""CUDA driver calls to copy and order work while holding the GIL."""
 
 from __future__ import annotations
 

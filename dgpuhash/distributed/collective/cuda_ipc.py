@@ -1,4 +1,4 @@
-"""All-to-all between GPUs of one host by CUDA IPC.
+"""All-to-all between GPUs of one host, by copies through CUDA IPC.
 
 Each process writes messages into the GPU memory of the others.
 """
@@ -159,7 +159,7 @@ class PeerCollective(CommCollective):
         return transfer
 
     def finish(self, *, ahead: bool = False) -> None:
-        """Wait for the transfer that was started first.
+        """Wait for the oldest transfer.
 
         With `ahead`, destinations are also allocated for later transfers whose counts all ranks
         have announced, before the caller uses the received rows: so rows of the next transfers need
@@ -274,7 +274,7 @@ class PeerCollective(CommCollective):
 
 
 class PeerTransfer(Transfer):
-    """Messages to and from all ranks, of one exchange.
+    """Messages of one exchange, to and from all ranks.
 
     Attributes
     ----------
@@ -382,7 +382,7 @@ class PeerTransfer(Transfer):
         return int(self.outgoing.device.xp.cuda.get_current_stream().ptr)
 
     def _lying(self, columns: Sequence[Any]) -> list[tuple[int, int]]:
-        """Return the address and the bytes of a row of each column."""
+        """Return the address and the row size of each column."""
         widths = self.outgoing.kind.widths
         return [(column.data.ptr, width) for column, width in zip(columns, widths, strict=True)]
 
@@ -409,7 +409,7 @@ class PeerTransfer(Transfer):
 
 
 def _strips(columns: list[tuple[int, int]], first: int, rows: int) -> list[tuple[int, int]]:
-    """Return address and bytes of the given rows of each column."""
+    """Return the address and the bytes of some rows of each column."""
     return [(address + first * width, rows * width) for address, width in columns]
 
 

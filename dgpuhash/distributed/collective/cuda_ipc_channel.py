@@ -1,4 +1,4 @@
-"""Sender and receiver of the message channel between two GPUs."""
+"""Message channel between two GPUs: sender, receiver, and copies within a GPU."""
 
 from __future__ import annotations
 

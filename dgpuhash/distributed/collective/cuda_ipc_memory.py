@@ -1,4 +1,4 @@
-"""GPU memory of one process that other processes of the host write into."""
+"""Expose GPU memory to other processes of the host, for their writes."""
 
 from __future__ import annotations
 

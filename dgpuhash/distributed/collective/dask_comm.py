@@ -1,4 +1,4 @@
-"""All-to-all over the comms of the Dask cluster: TCP, UCXX, or inproc."""
+"""All-to-all over the comms of the Dask cluster: TCP, UCXX or inproc."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class CommCollective(Endpoint):
             self.membership.pace.progress += 1
 
     async def _send_all(self, number: int, outgoing: Outgoing, arrival: IncomingRows) -> None:
-        """Tell the other ranks the counts of their rows, and send the rows."""
+        """Send the other ranks their row counts, then their rows."""
         await all_of([self._send(number, outgoing, rank) for rank in self.membership.others()])
 
     async def _send(self, number: int, outgoing: Outgoing, rank: int) -> None:
@@ -178,7 +178,7 @@ class CommCollective(Endpoint):
         await all_of([self._send_chunk(number, rank, staging, *chunk) for chunk in chunks])
 
     def _staging_to(self, outgoing: Outgoing, rank: int) -> Staging | None:
-        """Return what copies rows for a rank to host memory; None where that is not needed."""
+        """Return the staging copies to a rank; None if its messages may stay on the GPU."""
         on_gpu = outgoing.device.name == "cuda"
         address = self.membership.addresses[rank]
         return self._staging if on_gpu and needs_host_memory(address) else None
@@ -255,7 +255,7 @@ class IncomingRows:
         self._missing = 0
 
     def expect(self, outgoing: Outgoing, stream: Any, staging: Staging | None) -> None:
-        """Set the columns that this rank sends, whose dtypes it receives.
+        """Set the expected columns, equal to those that this rank sends.
 
         The destination is allocated in the order of `stream`; on a GPU, `staging` copies rows
         there.
@@ -265,7 +265,7 @@ class IncomingRows:
             self._staging = staging
 
     def announce(self, source: int, rows: int, digest: int) -> None:
-        """Note that `source` sends `rows` rows.
+        """Record that `source` sends `rows` rows.
 
         Once the counts of all ranks are known, the destination is allocated.
         """

@@ -1,4 +1,4 @@
-"""Base of the endpoints on workers, whose calls wait for the event loop."""
+"""Base of the collectives' endpoints on workers, driven by the event loop."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Endpoint(Collective):
 
     @property
     def needs_loop(self) -> bool:
-        """Whether the event loop carries GPU columns, or much else of exchanges."""
+        """Whether exchanges of this transport depend on the event loop."""
         return True
 
     async def receive(self, **message: Any) -> list[Any]:
@@ -219,7 +219,7 @@ class Endpoint(Collective):
 
     @contextmanager
     def carrying(self) -> Iterator[None]:
-        """Wrap calls of the transport, whose errors abort the group."""
+        """Wrap transport calls in a block; their errors abort the group."""
         try:
             yield
         except (IndexLost, ClosedError):

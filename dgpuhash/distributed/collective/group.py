@@ -1,4 +1,4 @@
-"""Groups of workers that run collectives together."""
+"""Form groups of workers and run collectives on them."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Group:
     def _tell(
         self, client: Client, function: Callable[..., Any], *args: Any, turn: str | None = None
     ) -> None:
-        """Run `function` on the event loops of the workers that are alive.
+        """Run `function` on the event loops of the living workers.
 
         With `turn`, the scheduler first ends the phase of that name. A worker that cannot be
         reached finds out by its own liveness checks.
@@ -294,12 +294,12 @@ def transports_between(places: Sequence[WorkerInfo]) -> list[str]:
 
 
 def layout_of(places: Sequence[WorkerInfo]) -> HostLayout:
-    """Return which workers share a host."""
+    """Return a layout of the workers by host."""
     return HostLayout.of([place.host for place in places])
 
 
 def layout_for(way: str, places: Sequence[WorkerInfo]) -> HostLayout | None:
-    """Return the hosts of the workers if this transport uses two levels between them."""
+    """Return the host layout if this transport exchanges in two levels, else None."""
     layout = layout_of(places)
     return layout if way in IN_LEVELS and layout.has_levels else None
 
@@ -307,7 +307,7 @@ def layout_for(way: str, places: Sequence[WorkerInfo]) -> HostLayout | None:
 def transports_of(
     exchange: Transport, workers: Sequence[str], places: Sequence[WorkerInfo]
 ) -> Sequence[str]:
-    """Return the transports to try: the one that is asked for, or those that may be.
+    """Return the transports to try: the requested one, or all possible ones.
 
     NCCL has no encryption. Where Dask's comms have, it is not taken between hosts by itself.
     """
@@ -344,7 +344,7 @@ def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> WorkerInfo
 def connect_group(
     host: ShardHost, name: str, exchange: str, sharing: bool, layout: HostLayout | None
 ) -> str:
-    """Switch the transport, and return why that fails, or an empty string."""
+    """Switch the transport; return the reason for a failure, or an empty string."""
     membership = host.ends[name].membership
     membership.layout = layout
     end = ENDS[exchange](membership)

@@ -1,4 +1,4 @@
-"""Cache of groups, one for each set of workers and transport.
+"""Cache the groups of workers, one for each set of workers and transport.
 
 The tables and indexes of a client share them.
 """

@@ -1,4 +1,4 @@
-"""All-to-all between threads of one process."""
+"""All-to-all between threads of one process, for tests and one-worker clusters."""
 
 from __future__ import annotations
 

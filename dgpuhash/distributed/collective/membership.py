@@ -1,4 +1,4 @@
-"""Membership of a worker in a group: messages and failure detection."""
+"""Messages between the workers of a group, and detection of lost ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgpuhash.errors import ClosedError, DgpuhashError
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of a rank; all ranks of a group make the same phases and calls.
+    """Phase and call that a rank has reached; all ranks go through the same ones.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Progress:
     progress: int = 0
 
     def stands(self, phase: int) -> bool:
-        """Return whether the rank waits in phase `phase`, or has ended it.
+        """Return whether the rank waits in `phase`, or has finished it.
 
         Examples
         --------
@@ -61,7 +61,7 @@ LOOK = 1.0
 
 
 class LoopFuture:
-    """Coroutine on an event loop, for another thread that waits for its end.
+    """Result of a coroutine on an event loop, for a thread that waits for it.
 
     The end is also found by polling: a process that ran out of memory may be unable to wake the
     waiting thread.

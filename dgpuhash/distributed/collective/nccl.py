@@ -149,7 +149,7 @@ class NcclCollective(CommCollective):
         return ""
 
     def _finish(self) -> None:
-        """Wait for the transfer that was started first."""
+        """Wait for the oldest transfer."""
         self._under_way[0].finish()
         self._under_way.popleft()
 

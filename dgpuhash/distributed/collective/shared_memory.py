@@ -1,4 +1,4 @@
-"""Counters and small values in host memory that ranks of one host share."""
+"""Counters and small values in host memory, shared by the ranks of one host."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class SharedCounters:
         return np.array(counts, np.int64)
 
     def strangers(self, call: int, digest: int) -> list[int]:
-        """Return the ranks whose columns have another digest."""
+        """Return the ranks whose columns have a different digest."""
         places = enumerate(self._counts[call % CALLS])
         return [rank for rank, place in places if self._words[place + 1] != digest]
 

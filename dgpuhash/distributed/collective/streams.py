@@ -1,4 +1,4 @@
-"""Second CUDA stream, to partition the next rows while others are served."""
+"""Second CUDA stream, to overlap partitioning with serving."""
 
 from __future__ import annotations
 

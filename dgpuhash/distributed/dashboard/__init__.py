@@ -1,1 +1,1 @@
-"""Page of Dask's dashboard with the indexes and tables of a cluster, their shards and work."""
+"""Page of Dask's dashboard: indexes, tables, shards and bulk work of a cluster."""

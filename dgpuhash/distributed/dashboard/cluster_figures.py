@@ -1,4 +1,4 @@
-"""Figures of a cluster as its scheduler last heard them from the workers.
+"""Collect the workers' figures on the scheduler for the dashboard.
 
 Nobody is asked unless somebody looks: each page that is open calls `ClusterFigures.ask` once a
 second, and all of them together cost one call of each worker a second.
@@ -39,7 +39,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An index or a table, with the figures of its shards.
+    """An index or table, with the figures of its shards.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Holder:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of all shards; None where those of one are unknown."""
+        """Bytes of all shards; None if one is unknown."""
         known = [shard.nbytes for shard in self.shards if shard.nbytes is not None]
         return sum(known) if len(known) == len(self.shards) else None
 
@@ -121,7 +121,7 @@ class Phase:
 
 
 class ClusterFigures:
-    """Last figures of each worker of a scheduler, and those that are on their way."""
+    """Latest figures of each worker of a scheduler, and requests in flight."""
 
     def __init__(self) -> None:
         self._told: dict[str, WorkerFigures] = {}
@@ -131,7 +131,7 @@ class ClusterFigures:
         """Calls of workers so far."""
 
     def ask(self, scheduler: Any) -> None:
-        """Ask each worker for its figures, unless it was asked within the last second.
+        """Request figures from each worker, at most once a second.
 
         Returns at once. A worker that has not answered is not asked again.
         """
@@ -159,7 +159,7 @@ class ClusterFigures:
             del self._asked[worker]
 
     def holders(self, scheduler: Any) -> list[Holder]:
-        """Return the indexes by name, then the tables; as they were told last."""
+        """Return the indexes by name, then the tables, by the latest figures."""
         shards: dict[str, dict[str, ShardFigures]] = {}
         for worker in sorted(self._told):
             for told in self._told[worker].shards:
@@ -186,7 +186,7 @@ _figures: WeakKeyDictionary[Any, ClusterFigures] = WeakKeyDictionary()
 
 
 def figures_of(scheduler: Any) -> ClusterFigures:
-    """Return the one `ClusterFigures` of a scheduler."""
+    """Return the `ClusterFigures` of a scheduler, created once."""
     return _figures.setdefault(scheduler, ClusterFigures())
 
 
@@ -215,12 +215,12 @@ def _holder(
 
 
 def _name(uid: str) -> str:
-    """Return a name for what has none: a frame, which has no id, a table, or a new index."""
+    """Return a display name for a frame, a table or an unnamed index."""
     return f"({uid[:8]})" if uid else "(a frame)"
 
 
 def _phase(name: str, parts: Sequence[PhaseFigures]) -> Phase:
-    """Return the phase that workers have told the `parts` of."""
+    """Return the phase that the workers' `parts` add up to."""
     steps = [each.step for each in parts]
     first = parts[0]
     seconds = max(each.seconds for each in parts)
@@ -235,7 +235,7 @@ def _phase(name: str, parts: Sequence[PhaseFigures]) -> Phase:
 
 
 def _with_partitions(phase: PhaseFigures, scheduler: Any) -> PhaseFigures:
-    """Return the phase with how many partitions are done, where tasks of its own bring them."""
+    """Return the phase with the number of partitions done, where tasks process partitions."""
     keys = (f"{NAME}-{phase.verb}-{phase.transaction}-{n}" for n in range(phase.partitions))
     tasks = [scheduler.tasks[key] for key in keys if key in scheduler.tasks]
     if not tasks:

@@ -1,4 +1,4 @@
-"""The page: indexes and tables, the rows and bytes of their shards, and work under way.
+"""Draw the dashboard page: shards by rows and bytes, and bulk work in progress.
 
 It needs Bokeh; `server.add_page` imports it where the scheduler has a dashboard.
 """
@@ -71,12 +71,12 @@ return `${+rest.toFixed(1)} ${units[unit]}`"""
 
 
 def _bar(share: str, text: str) -> str:
-    """Return a template with a bar of a column's share, and the text of another beside it."""
+    """Return a table cell template: a bar for a column's share, beside another column's text."""
     return _BAR.replace("SHARE", share).replace("TEXT", text)
 
 
 class ShardsPage(DashboardComponent):
-    """Contents of the page, for one reader.
+    """Contents of the page for one viewer.
 
     Sources, by their names: ``holders`` has a row for each index and table, ``shards`` one for each
     shard of the one that is selected, or of the largest, and ``phases`` one for each bulk work that
@@ -114,7 +114,7 @@ class ShardsPage(DashboardComponent):
         )
 
     def update(self, messages: Any = None) -> None:
-        """Ask for new figures where that is due, and show the last ones."""
+        """Request new figures if due, and show the latest ones."""
         self._figures.ask(self._scheduler)
         holders = self._figures.holders(self._scheduler)
         phases = self._figures.phases(self._scheduler)
@@ -132,7 +132,7 @@ class ShardsPage(DashboardComponent):
             table.height = ROW_HEIGHT * (min(max(count, 1), MOST_ROWS) + 1) + 4
 
     def _shards_to_show(self, holders: Sequence[Holder]) -> Holder | None:
-        """Return whose shards to show: the selected index or table, else the largest."""
+        """Return the index or table to show: the selected one, else the largest."""
         selected = [each for each in holders if each.uid == self._selected]
         return selected[0] if selected else max(holders, key=lambda each: each.rows, default=None)
 
@@ -143,7 +143,7 @@ class ShardsPage(DashboardComponent):
 
 
 def page_doc(scheduler: Any, extra: Mapping[str, Any], doc: Any) -> None:
-    """Fill a document with the page; Dask's server calls it for each reader."""
+    """Fill a Bokeh document with the page; Dask's server calls it for each viewer."""
     page = ShardsPage(scheduler)
     page.update()
     add_periodic_callback(doc, page, LOOK)

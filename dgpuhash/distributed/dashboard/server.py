@@ -1,4 +1,4 @@
-"""Registration of the page with the dashboard of a running scheduler."""
+"""Add the page to the dashboard of a running scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars of the bulk work under way on a cluster, in a terminal or a notebook."""
+"""Show progress bars of a cluster's bulk work in a terminal or notebook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PERIOD = 0.5
 
 
 class WorkProgress:
-    """Context that shows how far builds, changes, merges and groupbys of a cluster are.
+    """Context that shows the progress of a cluster's builds, changes, merges and groupbys.
 
     A bar counts the rows, or the partitions, of each piece of bulk work, whichever client began it.
     Only where there is a terminal or a notebook: else nobody is asked, and nothing is shown.
@@ -108,7 +108,7 @@ class WorkProgress:
 
 
 def _phases(dask_scheduler: Any) -> list[Phase]:
-    """Return the bulk work under way, as it was told last; have it told again."""
+    """Return the bulk work in progress by the latest figures, and request new ones."""
     figures = figures_of(dask_scheduler)
     figures.ask(dask_scheduler)
     return figures.phases(dask_scheduler)

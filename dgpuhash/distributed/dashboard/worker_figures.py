@@ -1,4 +1,4 @@
-"""What a worker tells of its shards and of the bulk work under way there."""
+"""Report a worker's shard sizes and bulk work to the dashboard."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ShardFigures:
 
 @dataclass(frozen=True, slots=True)
 class PhaseFigures:
-    """How far bulk work on one worker is; `Progress` says what its fields are.
+    """Progress of bulk work on one worker, with the fields of `Progress`.
 
     `transaction` and `partitions` are of a change whose rows Dask tasks bring.
     """
@@ -77,7 +77,7 @@ class PhaseFigures:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFigures:
-    """Figures of one worker's shards, and of the bulk work under way there."""
+    """Figures of one worker's shards, and of its bulk work in progress."""
 
     shards: tuple[ShardFigures, ...] = ()
     phases: tuple[PhaseFigures, ...] = ()
@@ -85,7 +85,7 @@ class WorkerFigures:
 
 @dataclass
 class LastFigures:
-    """The figures that a worker's shard thread told last, and those it is about to tell."""
+    """Latest figures that a worker's shard thread reported, and a pending request."""
 
     shards: tuple[ShardFigures, ...] = ()
     reading: asyncio.Future[tuple[ShardFigures, ...]] | None = field(default=None, repr=False)
@@ -152,7 +152,7 @@ def table_figures(uid: str, epoch: int, part: TableShard) -> ShardFigures:
 
 
 def phases_of(host: ShardHost) -> list[PhaseFigures]:
-    """Return the bulk work under way on this worker."""
+    """Return the bulk work in progress on this worker."""
     found, now, progress = [], time.monotonic(), host.thread.progress
     if progress is not None:
         done, seconds = min(progress.done, progress.rows), now - progress.since

@@ -1,1 +1,1 @@
-"""``dgpuhash.groupby`` of Dask frames: expressions, tasks, and the states that workers hold."""
+"""Groupby of Dask frames: expressions, tasks, and partial states on workers."""

@@ -1,4 +1,4 @@
-"""What a groupby is asked for, as expressions carry it: a plan is made of it anywhere."""
+"""Serializable description of a groupby, the input of its plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_PLANS = 256
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """How many hash ranges the keys of groups have.
+    """Number of hash ranges of a groupby's keys.
 
     Attributes
     ----------
@@ -47,12 +47,12 @@ class Ranges:
 
 
 class MadeUpRowsError(SpecError, TypeError):
-    """A function that fails with rows that are made up to know what it returns."""
+    """A user's function failed on the sample rows that determine its result type."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Keys of groups, how they are made, and what is asked of them.
+    """Description of a groupby: keys, options, aggregates and the form of the result.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Asked:
     on_rounding: OnRounding | None = None
 
     def shown(self, meta: Any) -> Shown:
-        """Return how results are shown, where `meta` is the empty one."""
+        """Return the final formatting of results, given the empty result `meta`."""
         names = dict(self.names)
         if self.on_rounding is None:
             return Shown(names, objects=() if self.meta is not None else _object_levels(meta))
@@ -94,7 +94,7 @@ class Asked:
         return Shown(names, as_pandas)
 
     def plan(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
-        """Return how partitions like an empty frame are reduced, folded and told."""
+        """Return the plan for partitions like an empty frame: reduce, merge states, finalize."""
         schema = schema_key(meta)
         if schema is None:
             return self._planned(meta, seeds)
@@ -129,11 +129,11 @@ class Asked:
         return replace(plan, rows_as=PandasDtypes(like, self.on_rounding))
 
     def _are_unknown(self, meta: Any) -> bool:
-        """Return whether only the partitions know the categories of a key."""
+        """Return whether Dask does not know the categories of a key."""
         return any(is_unknown(key.values.dtype) for key in self.groups(meta)._groups.keys)
 
     def groups(self, meta: Any) -> GroupBy:
-        """Return the groups of an empty frame, which check what is chosen of them."""
+        """Return the groupby of an empty frame, which checks the selected columns."""
         found: GroupBy = groupby(
             meta, self.by, level=self.level, sort=self.sort, dropna=self.dropna,
             observed=self.observed, as_index=self.as_index,
@@ -141,7 +141,7 @@ class Asked:
         return found
 
     def tried(self, meta: Any) -> Any:
-        """Return an empty result of functions, which are tried with a few rows that are made up.
+        """Return an empty result of the user's functions, by a trial on a few sample rows.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class Asked:
             ) from error
 
     def narrowed(self, columns: Sequence[Any], wanted: Sequence[Any]) -> Asked | None:
-        """Return what is asked for where only some columns of the result are; None for all.
+        """Return the description for a selection of result columns; None for all.
 
         Parameters
         ----------
@@ -190,13 +190,13 @@ class Asked:
 
 
 def _head(label: Hashable, kept: set[Hashable]) -> bool:
-    """Return whether a column is wanted, or one beneath it."""
+    """Return whether a column, or one at a lower level, is selected."""
     return label in kept or any(isinstance(each, tuple) and each[0] == label for each in kept)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Function that returns a result as it is shown: with other names, and in pandas' dtypes.
+    """Function that renames results and casts them to pandas' dtypes.
 
     Attributes
     ----------
@@ -224,7 +224,7 @@ class Shown:
 
 
 def _object_levels(meta: Any) -> tuple[int, ...]:
-    """Return the places of the levels of an empty result's labels that are objects."""
+    """Return the positions of index levels of dtype object."""
     if frames_of(meta).name == "cudf":
         return ()
     levels = enumerate(levels_of(meta.index))

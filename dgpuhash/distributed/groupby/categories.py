@@ -1,4 +1,4 @@
-"""Group by categoricals of which partitions have other categories than Dask knows, or all."""
+"""Group by categoricals with categories unknown to Dask: union those of the partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BLANK = "dgpuhash category"
 
 @dataclass(frozen=True, slots=True)
 class PartCategories:
-    """The categories of a partition that the plan of a groupby does not have.
+    """Categories of a partition that the plan lacks.
 
     Attributes
     ----------
@@ -43,13 +43,13 @@ class PartCategories:
 
     @classmethod
     def of(cls, plan: GroupPlan, unknown: UnknownCategories | None, part: Any) -> PartCategories:
-        """Return those of a partition."""
+        """Return the categories of a partition."""
         return cls(() if unknown is None else unknown.categories(part), plan.categories_of(part))
 
 
 @dataclass(frozen=True)
 class UnknownCategories:
-    """What it takes to tell results in categories that come with the partitions.
+    """Columns with unknown categories, and the results for the union of all partitions'.
 
     Until then their values are objects. All results have the categories of all partitions, in the
     order in which these have them.
@@ -68,7 +68,7 @@ class UnknownCategories:
 
     @classmethod
     def of(cls, asked: Asked, source: Any, seeds: KeySeeds) -> UnknownCategories | None:
-        """Return this for a frame that has such columns, None for others."""
+        """Return this for a frame with such columns, None for other frames."""
         if frames_of(source).name == "cudf":
             # Categories of its partitions are united where these are folded.
             return None
@@ -90,14 +90,14 @@ class UnknownCategories:
         )
 
     def meta(self) -> Any:
-        """Return an empty result, whose categories are as unknown as those of the source."""
+        """Return an empty result with unknown categories, as the source has."""
         blank = pd.Index([_BLANK])
         return _unknown(self._plan([blank] * len(self.places), self.source).meta)
 
     def result(
         self, plan: GroupPlan, states: pd.DataFrame, found: Sequence[tuple[pd.Index, ...]]
     ) -> Any:
-        """Return the result of states or rows.
+        """Return the result of partial states or rows.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class UnknownCategories:
         return known.result(known.folded([recoded(states, known.states_meta.dtypes.to_dict())]))
 
     def _plan(self, categories: Sequence[pd.Index], like: Any) -> GroupPlan:
-        """Return the plan with categories of the unknown columns; others are those of `like`."""
+        """Return the plan with the unknown columns' categories filled in, others as in `like`."""
         source, given = self.source, iter(categories)
         for place, (own, known) in enumerate(zip(_columns(source), _columns(like), strict=True)):
             if not isinstance(own.dtype, pd.CategoricalDtype):
@@ -151,7 +151,7 @@ def _columns(frame: Any) -> list[Any]:
 
 
 def _unknown(meta: Any) -> Any:
-    """Return an empty result with unknown categories where it has the blank one."""
+    """Return an empty result with unknown categories in place of the blank one."""
     made = meta.copy()
     if made.ndim == 1:
         made = _column(made)

@@ -1,4 +1,4 @@
-"""``nunique`` and ``value_counts`` of the columns of Dask frames and Series."""
+"""`nunique` and `value_counts` of Dask frames and Series."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nunique_lazily(
     frame: Any, subset: Any = None, *, dropna: bool = True, npartitions: int | None = None,
     on_rounding: OnRounding | None = None,
 ) -> Any:  # fmt: skip
-    """Return the numbers of different values; see `IndexAccessor.nunique` and `Asked`."""
+    """Return the number of distinct values; see `IndexAccessor.nunique` and `Asked`."""
     whole = _prepared(frame)
     labels, one = _labels(whole, frame, subset)
     sizes = [
@@ -70,14 +70,14 @@ def value_counts_lazily(
 
 
 def _prepared(frame: Any) -> dd.DataFrame:
-    """Return a frame, on a cluster that has this library."""
+    """Return the frame after installing this library on its cluster."""
     prepare(client_of(None))
     check_all_partitions(frame)
     return frame.to_frame(_SERIES) if frame.ndim == 1 else frame
 
 
 def _labels(whole: dd.DataFrame, frame: Any, subset: Any) -> tuple[list[Hashable], bool]:
-    """Return the labels of the columns that are meant, and whether one was named by itself."""
+    """Return the selected column labels, and whether a single label was given."""
     if frame.ndim == 1 or subset is None:
         return list(whole.columns), frame.ndim == 1
     column_places(whole._meta, subset)
@@ -106,7 +106,7 @@ def _sizes(
 
 
 def in_order(counts: pd.Series, name: str, sort: bool, ascending: bool) -> pd.Series:
-    """Return counts by this name, in their order if they are to be sorted."""
+    """Return counts under this name, sorted if requested."""
     if sort:
         if frames_of(counts).name == "cudf":
             counts = counts.sort_values(ascending=ascending)
@@ -116,7 +116,7 @@ def in_order(counts: pd.Series, name: str, sort: bool, ascending: bool) -> pd.Se
 
 
 class NumbersExpr(Expr):
-    """A Series of numbers that are computed each by itself; they follow the labels."""
+    """Series of separately computed numbers, with their labels."""
 
     _parameters = ["labels"]  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""Digests of partitions, by which a source that changes between two reads is noticed."""
+"""Digest the rows of partitions, to detect changes of a source between two reads."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _bits(values: Any) -> Any:
 
 
 def _sum(words: Any) -> int:
-    """Return a sum of integers in which their places count."""
+    """Return a sum of integers weighted by position."""
     total = np.uint64(0)
     with np.errstate(over="ignore"):
         for start in range(0, len(words), _BATCH):

@@ -1,4 +1,4 @@
-"""Merges and groupbys of a lazy frame in words."""
+"""Describe the merges and groupbys of a lazy frame in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING = (
 
 
 def explained(frame: Any, client: Client) -> str:
-    """Return in words how merges and groupbys of a frame run; see `IndexAccessor.explain`."""
+    """Describe in words how merges and groupbys of a frame run; see `IndexAccessor.explain`."""
     merges = merges_explained(frame, client)
     optimized: Any = optimize_until(frame.expr, "simplified-logical")
     groups = ["\n".join(_lines(each, client)) for each in _groups_of(optimized)]
@@ -28,7 +28,7 @@ def explained(frame: Any, client: Client) -> str:
 
 
 def _groups_of(expression: Expr) -> list[GroupsExpr]:
-    """Return the groupbys of this library in an expression; those that others take, before them."""
+    """Return this library's groupbys in an expression, inputs before their users."""
     found: list[Any] = list(expression.find_operations(GroupsExpr))
     return list({each._name: each for each in reversed(found)}.values())
 

@@ -1,4 +1,4 @@
-"""Groups of the rows of a Dask frame: what is aggregated, and every aggregate as a lazy method."""
+"""LazyGroupBy: groupby of a Dask frame, with a lazy method for each aggregate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dgpuhash.frames.groupby.partial import Verb
 
 
 class LazyGroupBy(AggregateMethods):
-    """Groups of the rows of a Dask frame, made by `dgpuhash.groupby`.
+    """Groupby of a Dask frame, returned by `dgpuhash.groupby`.
 
     ``[column]`` and ``[columns]`` choose what is aggregated. Results are lazy frames or Series with
     a partition for each hash range of the keys.
@@ -67,21 +67,21 @@ class LazyGroupBy(AggregateMethods):
         return LazyGroupBy(self._frame, asked, like, self._ranges)
 
     def _of_asked(self, asked: Asked) -> LazyGroupBy:
-        """Return groups of the same rows that are asked for otherwise."""
+        """Return a groupby of the same rows with another description."""
         return LazyGroupBy(self._frame, asked, self._like, self._ranges)
 
     @property
     def _keys(self) -> list[GroupingKey]:
-        """The keys, without rows."""
+        """The keys as an empty frame."""
         return self._like._groups.keys
 
     def _lazily(self, name: str, *args: Any, **options: Any) -> Any:
-        """Return what a method of the groups of a pandas frame returns, lazily."""
+        """Return lazily what a method of a pandas groupby returns."""
         asked = replace(self._asked, verb=Verb(name, args, options))
         return new_collection(groups_of(self._frame.expr, asked, self._ranges.of_groups, SEEDS))
 
     def _by_function(self, name: str, meta: Any, *args: Any, **options: Any) -> Any:
-        """Return what a method that takes functions returns, lazily."""
+        """Return lazily the result of a method that takes functions."""
         if self._on_gpu:
             raise UnsupportedError(
                 f"{name} of a function of rows with a Dask frame of cuDF; name an aggregate, or "
@@ -104,7 +104,7 @@ class LazyGroupBy(AggregateMethods):
         return self._lazily("agg", how, **asdict(options))
 
     def _only_column(self) -> Any:
-        """Return the label of the only column that is aggregated to a Series; None otherwise."""
+        """Return the label of the column that a Series groupby aggregates; None for frames."""
         like = self._like
         if not like._one or like._frame.ndim == 1:
             return None
@@ -157,7 +157,7 @@ class LazyGroupBy(AggregateMethods):
         return self._lazily("size")
 
     def unique(self) -> Any:
-        """Return an array of the different values of one column in each group."""
+        """Return an array of one column's distinct values in each group."""
         return self._lazily("unique")
 
     def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
@@ -165,34 +165,34 @@ class LazyGroupBy(AggregateMethods):
         return self._lazily(how, min_periods=least, numeric_only=options.numeric_only, **given)
 
     def head(self, n: int = 5) -> Any:
-        """Return the first `n` rows of each group; without the last ones if negative."""
+        """Return the first `n` rows of each group; all but the last ``-n`` if negative."""
         return self._lazily("head", n)
 
     def tail(self, n: int = 5) -> Any:
-        """Return the last `n` rows of each group; without the first ones if negative."""
+        """Return the last `n` rows of each group; all but the first ``-n`` if negative."""
         return self._lazily("tail", n)
 
     def nth(self, n: Any, dropna: str | None = None) -> Any:
-        """Return the rows at places of their group: a number, a slice, or a list of these."""
+        """Return the rows at given positions of each group: a number, a slice, or a list."""
         return self._lazily("nth", n, dropna=dropna)
 
     def nlargest(self, n: int = 5, keep: str = "first") -> Any:
-        """Return the `n` greatest values of one column in each group."""
+        """Return the `n` largest values of one column in each group."""
         return self._lazily("nlargest", n, keep=keep)
 
     def nsmallest(self, n: int = 5, keep: str = "first") -> Any:
-        """Return the `n` least values of one column in each group."""
+        """Return the `n` smallest values of one column in each group."""
         return self._lazily("nsmallest", n, keep=keep)
 
     def value_counts(self, subset: Any = None, **options: Any) -> Any:
-        """Return how often the values of a row occur together in each group.
+        """Return how often each distinct row occurs in each group.
 
         Parameters and errors are those of `GroupBy.value_counts`.
         """
         return self._lazily("value_counts", subset, **options)
 
     def apply(self, func: Any, *args: Any, meta: Any = None, **kwargs: Any) -> Any:
-        """Return what a function makes of each group, put together.
+        """Apply a function to each group, and concatenate the results.
 
         The rows of a group are sent to the worker that its key belongs to, and the function runs
         there, once a group.
@@ -218,7 +218,7 @@ class LazyGroupBy(AggregateMethods):
         return self._by_function("apply", meta, func, *args, **kwargs)
 
     def transform(self, func: Any, *args: Any, meta: Any = None, **kwargs: Any) -> Any:
-        """Return for each row the aggregate of its group: rows, order and divisions stay.
+        """Return each group's aggregate for each of its rows, in row order and divisions.
 
         The groups are merged with the rows by their keys, so that the frame is read twice.
 
@@ -249,7 +249,7 @@ class LazyGroupBy(AggregateMethods):
 
 
 def _named(func: Any, named: dict[str, Any]) -> Iterator[Any]:
-    """Yield the aggregates that `agg` is asked for: names or functions."""
+    """Yield the names and functions of the aggregates passed to `agg`."""
     if func is None:
         for each in named.values():
             yield each[1] if isinstance(each, tuple) and len(each) > 1 else each

@@ -1,4 +1,4 @@
-"""Keys of Dask frames that are no columns yet, and become such: lazy Series and functions."""
+"""Add computed keys (functions, mappings, lazy Series) to a Dask frame as columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgpuhash.frames.groupby.grouping_keys import grouping_keys
 
 
 def with_keys(frame: Any, by: Any) -> tuple[Any, Any, Any, dict[Hashable, Hashable]]:
-    """Return a frame that has all keys, and how they are called there.
+    """Return a frame with all keys as columns, and their labels there.
 
     Parameters
     ----------
@@ -90,12 +90,12 @@ def with_keys(frame: Any, by: Any) -> tuple[Any, Any, Any, dict[Hashable, Hashab
 
 
 def _is_of_labels(key: Any) -> bool:
-    """Return whether a key is made of the labels of rows: by a function or a mapping."""
+    """Return whether a key is a function or mapping of the index labels."""
     return callable(key) or isinstance(key, Mapping)
 
 
 def with_key(part: pd.DataFrame, key: Any, column: str) -> pd.DataFrame:
-    """Return a partition with what a function or mapping makes of its labels as a column."""
+    """Return a partition with a function or mapping of its index labels as a column."""
     if frames_of(part).name == "cudf":
         (on_gpu,) = keys_on_gpu(part, key, None)
         return part.assign(**{column: beside_labels(part, {column: on_gpu.values})[column]})
@@ -104,7 +104,7 @@ def with_key(part: pd.DataFrame, key: Any, column: str) -> pd.DataFrame:
 
 
 def with_labels(part: pd.DataFrame, labels: pd.Index, column: str) -> pd.DataFrame:
-    """Return a partition with labels of its rows as a column."""
+    """Return a partition with its index labels as a column."""
     if (frames := frames_of(part)).name == "cudf":
         found: dict[Hashable, Any] = {column: frames.series(labels)}
         return part.assign(**{column: beside_labels(part, found)[column]})

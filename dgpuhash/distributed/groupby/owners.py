@@ -1,4 +1,4 @@
-"""The states of groups that a worker owns while the tasks of groupbys run."""
+"""Partial states of groups on the owners of their hash ranges."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RANGE = "range"
 
 @dataclass(frozen=True, slots=True)
 class FoldReceipt:
-    """Confirmation that one attempt at a partition has put its states to their owners.
+    """Confirmation that an attempt at a partition sent its states to their owners.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class FoldReceipt:
 
 @dataclass(slots=True)
 class Folded:
-    """A partition of which an attempt was folded, and when that is over."""
+    """Attempt at a partition whose states were merged, and the event of their completion."""
 
     digest: str
     rows: int
@@ -69,7 +69,7 @@ class Folded:
 
 @dataclass(slots=True)
 class RangeStates:
-    """The states of one hash range, which partitions are folded into.
+    """Partial states of one hash range, merged from partitions.
 
     Attributes
     ----------
@@ -96,13 +96,13 @@ class RangeStates:
     result: Any = None
 
     def fold(self, payloads: Sequence[Any], form: int) -> None:
-        """Fold the states of a partition; `form` is the plan's number of what they look like."""
+        """Merge the states of a partition; `form` is the plan's number of their schema."""
         assert self.states is not None
         with memory_errors_of("groupby"):
             self.states.fold(concat_payloads(payloads, self.plan.forms[form].states_meta))
 
     def told(self) -> Any:
-        """Return the answer."""
+        """Return the result."""
         if self.states is None:
             return self.result
         with memory_errors_of("groupby"):
@@ -114,7 +114,7 @@ class RangeStates:
 
 
 class GroupOwners:
-    """All states of groups on one worker, by the run that they belong to."""
+    """Partial states of groups on one worker, by run."""
 
     def __init__(self) -> None:
         self.runs: dict[str, dict[int, RangeStates]] = {}
@@ -135,7 +135,7 @@ class GroupOwners:
         parts: Sequence[int],
         ranked: Sequence[int] = (),
     ) -> None:
-        """Begin the states of some of the hash ranges of a run.
+        """Create the states of some of a run's hash ranges.
 
         `ranked` are the columns of which only values at some places are asked for.
         """
@@ -163,14 +163,14 @@ class GroupOwners:
                 states.free()
 
     def _fold(self, states: RangeStates, payloads: Sequence[Any], form: int) -> None:
-        """Fold the states of a partition; write the largest states beyond the share of all."""
+        """Merge the states of a partition; spill the largest states beyond the memory share."""
         here = states.states
         before = 0 if here is None else here.nbytes
         states.fold(payloads, form)
         self._write_largest(0 if here is None else here.nbytes - before)
 
     def _write_largest(self, more: int) -> None:
-        """Write the largest states or rows, `more` bytes of which have just come, if need be."""
+        """Spill the largest states or rows if `more` new bytes exceed the memory."""
         memory = self._memory
         if memory is None:
             return
@@ -188,7 +188,7 @@ class GroupOwners:
                 max(held, key=lambda each: each.nbytes).spill()
 
     def _held(self, *, on_gpu: bool) -> list[Any]:
-        """Return the states and rows in the memory of the host, or of the GPU."""
+        """Return the states and rows in host memory, or in GPU memory."""
         there: list[Any] = [] if on_gpu else list(self.held.values())
         there += [
             each.states
@@ -218,7 +218,7 @@ class GroupOwners:
         digest: str,
         form: int,
     ) -> list[Any]:
-        """Accept a piece of a partition's states or rows; return once its partition is folded.
+        """Accept a batch of a partition's states or rows; return once its partition is merged.
 
         The first attempt of which all pieces are here counts. Others are left out, and must be of
         the same rows.
@@ -243,7 +243,7 @@ class GroupOwners:
         return []
 
     async def hold(self, *, payload: Any, uid: str, partition: int, attempt: str) -> list[Any]:
-        """Keep the rows of a partition's heavy keys."""
+        """Store the rows of a partition's heavy keys."""
         if uid not in self.held:
             raise lost()
         await self._host.thread.run(self._hold, self.held[uid], partition, attempt, payload)
@@ -258,7 +258,7 @@ class GroupOwners:
     def choose(
         self, uid: str, attempts: Sequence[tuple[int, str]], heavy: HeavyKeys
     ) -> pd.DataFrame:
-        """Keep the rows of heavy keys of these attempts and of the ranges; return their keys."""
+        """Choose the attempts whose rows of heavy keys count; return their keys."""
         if uid not in self.held:
             raise lost()
         held, chosen = self.held[uid], list(attempts)
@@ -269,13 +269,13 @@ class GroupOwners:
         return held.chosen(chosen)
 
     def counts(self, uid: str, numbers: Any, targets: Sequence[Target], bits: int) -> Any:
-        """Return how many words of rows that stayed here there are; see `HeldRows.counts`."""
+        """Return histograms of the rows of heavy keys on this worker; see `HeldRows.counts`."""
         if uid not in self.held:
             raise lost()
         return self.held[uid].counts(numbers, targets, bits)
 
     def add_found(self, uid: str, found: Mapping[int, Found]) -> None:
-        """Add the answers for heavy keys by hash range, and forget their rows."""
+        """Add the results for heavy keys by hash range, and free their rows."""
         if uid in self.held:
             self.held.pop(uid).free()
         for part, each in self.runs.get(uid, {}).items():
@@ -283,7 +283,7 @@ class GroupOwners:
                 each.states.add_found(found[part])
 
     def seal(self, uid: str, receipts: Sequence[FoldReceipt]) -> None:
-        """Check that what was folded is what the receipts of all partitions say.
+        """Check that the merged states match the receipts of all partitions.
 
         Raises
         ------
@@ -307,7 +307,7 @@ class GroupOwners:
             states.is_sealed = True
 
     async def told(self, *, uid: str, part: int) -> list[Any]:
-        """Return the answer of a hash range."""
+        """Return the result of a hash range."""
         states = self._states(uid, part)
         if not states.is_sealed:
             raise IndexLost("the states of the groups are not complete; compute them again")
@@ -315,12 +315,12 @@ class GroupOwners:
 
 
 def lost() -> IndexLost:
-    """Return the error of states that a worker has no more."""
+    """Return the error for states that a worker no longer has."""
     return IndexLost("the states of the groups are gone from a worker; compute them again")
 
 
 def changed(partition: int) -> UnsupportedError:
-    """Return the error of a partition that came out with other rows when its task ran again."""
+    """Return the error for a partition with other rows when its task ran again."""
     return UnsupportedError(
         f"partition {partition} of the frame that is grouped came out with other rows when its "
         "task ran again, so that rows would count twice or not at all; make it deterministic (a "
@@ -329,7 +329,7 @@ def changed(partition: int) -> UnsupportedError:
 
 
 def drop_groups(uid: str, dask_worker: Any) -> None:
-    """Free what a worker holds of a run."""
+    """Free a worker's states of a run."""
     host = dask_worker.plugins.get("dgpuhash")
     if host is not None:
         host.service(GroupOwners).drop(uid)

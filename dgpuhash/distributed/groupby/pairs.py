@@ -1,4 +1,4 @@
-"""``nunique`` by pairs of a key and a value, each of which has an owner of its own."""
+"""Grouped `nunique` by distinct (key, value) pairs, each with an owner of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def nunique_by_pairs(groups: LazyGroupBy, column: Hashable, dropna: bool = True) -> Any:
-    """Return the number of different values of a column in each group.
+    """Return the number of distinct values of a column in each group.
 
     Pairs of a key and a value are distinct where the hash of the pair says, so that a key with many
     values is spread; then the values of each key are counted.
@@ -66,12 +66,12 @@ def nunique_by_pairs(groups: LazyGroupBy, column: Hashable, dropna: bool = True)
 
 
 def as_nullable(part: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Return a partition whose integers and booleans are nullable, also if it has them promoted."""
+    """Return a partition with nullable integers and booleans, undoing promotions."""
     return nullable_frame(with_nullable(part, like))
 
 
 def keys_as_columns(counts: Any) -> Any:
-    """Return counts by group as a frame, in which the keys come first; as `with_keys`."""
+    """Return counts by group as a frame with the keys first, as `with_keys` does."""
     frame, index = counts.to_frame().reset_index(drop=True), counts.index
     for place in reversed(range(index.nlevels)):
         label = index.names[place]

@@ -1,4 +1,4 @@
-"""States of a hash range that go to a file beyond their worker's share of memory."""
+"""Spill the partial states of a hash range to a file when memory is short."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ READ_AT_ONCE = 2**18
 
 
 def share_of(memory: WorkerMemory) -> int:
-    """Return the bytes that all states on a worker may have in memory before some are written."""
+    """Return the bytes of states that a worker may have in memory before it spills some."""
     return max(WRITTEN_AT_ONCE, memory.for_rows() // SHARE)
 
 
 def most_nbytes(memory: WorkerMemory, share: int) -> int:
-    """Return the bytes that states may have now: less where the worker's memory is used up."""
+    """Return the current limit of states in bytes, lower while the worker's memory is full."""
     return share if memory.for_rows() >= 0 else WRITTEN_AT_ONCE
 
 
 @cache
 def most_on_gpu() -> int:
-    """Return the bytes that all states may have in the memory of this process's GPU."""
+    """Return the limit in bytes of states in the memory of this process's GPU."""
     return backend.get("cuda").memory()[1] // SHARE
 
 
 class SpillingStates:
-    """States or rows of one hash range; a file has those that memory had no place for.
+    """States or rows of one hash range, in memory and in a spill file.
 
     They are written as they stand, and later ones are folded into new states. Each write has the
     rows of one sub-range side by side, so that sub-ranges can be read one by one.
@@ -81,7 +81,7 @@ class SpillingStates:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether states are in the memory of a GPU."""
+        """Whether states are in GPU memory."""
         return self._plan.on_gpu
 
     @property
@@ -99,7 +99,7 @@ class SpillingStates:
         self._standing.fold(states)
 
     def spill(self) -> None:
-        """Write the states that are in memory to the file.
+        """Write the states in memory to the file.
 
         Raises
         ------
@@ -131,11 +131,11 @@ class SpillingStates:
             first += count
 
     def _written(self, states: pd.DataFrame) -> pd.DataFrame:
-        """Return states as a file has them: those on a GPU in the memory of the host."""
+        """Return states as the file stores them, in host memory."""
         return on_host(states) if self.on_gpu else states
 
     def free(self) -> None:
-        """Give the file back; whoever writes to it does, once that is over."""
+        """Free the file, at once or after the write in progress."""
         self._freed = True
         self._close_if_freed()
 
@@ -148,7 +148,7 @@ class SpillingStates:
                 self._writing.release()
 
     def take_out(self, heavy: HeavyKeys) -> pd.DataFrame:
-        """Return the rows of keys with some codes, which are not here from now on."""
+        """Remove and return the rows of keys with some codes."""
         frames = frames_of(self._plan.states_meta)
         if self._file is None:
             rows = self._standing.frame()
@@ -171,13 +171,13 @@ class SpillingStates:
         return whole
 
     def add_found(self, found: Found) -> None:
-        """Add the answer of groups whose rows were never here, or were taken out."""
+        """Add the result of groups whose rows were never here, or were removed."""
         self._found.append(found)
 
     def result(
         self, unknown: UnknownCategories | None, categories: Sequence[PartCategories]
     ) -> Any:
-        """Return the answer; it can be asked for again where a file has the states.
+        """Return the result; it is repeatable if a file has the states.
 
         A file is read by sub-range, and aggregates are made of each alone. Other verbs, as
         ``head``, and categories that only partitions know have all of the range in memory.
@@ -213,7 +213,7 @@ class SpillingStates:
             release_arrow()
 
     def _folded(self) -> Iterator[pd.DataFrame]:
-        """Yield the states of each sub-range, in which each key occurs once."""
+        """Yield the merged states of each sub-range, with distinct keys."""
         for spans in self._spans:
             standing = folding(self._plan)
             self._require(TIMES * self._nbytes(spans))
@@ -222,7 +222,7 @@ class SpillingStates:
             yield standing.frame()
 
     def _read(self, spans: Sequence[tuple[int, int]]) -> pd.DataFrame:
-        """Return the rows of some spans, but for those that were taken out."""
+        """Return the rows of some spans, without the removed ones."""
         self._require(TIMES * self._nbytes(spans))
         rows = self._taken(spans)
         if not self._taken_out:
@@ -251,7 +251,7 @@ class SpillingStates:
         return whole
 
     def _require(self, needed: int) -> None:
-        """Raise OutOfMemoryError unless so many bytes are there for a step to the result."""
+        """Raise OutOfMemoryError unless a step of the result has this much memory."""
         memory = self._memory
         assert memory is not None
         if self.on_gpu:
@@ -276,14 +276,14 @@ def _result(
     unknown: UnknownCategories | None,
     categories: Sequence[PartCategories],
 ) -> Any:
-    """Return the answer of all states, or rows, of a hash range."""
+    """Return the result of all states, or rows, of a hash range."""
     if unknown is not None:
         return unknown.result(plan, whole, [each.unknown for each in categories])
     return plan.result(whole)
 
 
 def _batches(spans: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Yield spans of rows in their order, so many at a time that they have `READ_AT_ONCE` rows."""
+    """Yield spans of rows in order, grouped to about `READ_AT_ONCE` rows."""
     batch, rows = list[tuple[int, int]](), 0
     for span in spans:
         batch.append(span)

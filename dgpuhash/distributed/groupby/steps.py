@@ -1,4 +1,4 @@
-"""Expressions of a groupby: the states of groups, and the answer of each hash range."""
+"""Dask expressions of a groupby: partial states, then one result per hash range."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FEW_NBYTES = {"cpu": 2**26, "cuda": 2**28}
 
 
 class AskedExpr(SharedExpr):
-    """What is asked of the groups of a frame, in a number of hash ranges.
+    """Base of a groupby's expressions: its description and number of hash ranges.
 
     `seeds` are those of the process that made the expression, and in its token: partitions that are
     computed one after the other are of the same hash ranges.
@@ -56,7 +56,7 @@ class AskedExpr(SharedExpr):
 
     @functools.cached_property
     def plan(self) -> GroupPlan:
-        """How partitions are reduced, folded and told."""
+        """The plan to reduce partitions, merge states and finalize results."""
         asked: Asked = self.asked
         plan = asked.plan(self.frame._meta, self.seeds)
         # Rows have values in place of categories that only partitions know.
@@ -64,17 +64,17 @@ class AskedExpr(SharedExpr):
 
     @functools.cached_property
     def unknown(self) -> UnknownCategories | None:
-        """What tells results in categories that only the partitions know."""
+        """The columns with categories unknown to Dask."""
         return UnknownCategories.of(self.asked, self.frame._meta, self.seeds)
 
     @functools.cached_property
     def ranked(self) -> tuple[int, ...]:
-        """The columns of which only values at some places are asked for."""
+        """The columns of which only order statistics are needed."""
         return ranked_columns(self.plan) if self.unknown is None else ()
 
     @functools.cached_property
     def _result(self) -> tuple[GroupPlan, Shown, Any]:
-        """The plan, how results are shown, and an empty one."""
+        """The plan, the final formatting, and an empty result."""
         plan, asked = self.plan, self.asked
         found = _results.get(id(plan))
         if found is None or found[0] is not plan:
@@ -93,17 +93,17 @@ class AskedExpr(SharedExpr):
 
     @property
     def shown(self) -> Shown:
-        """How results are shown."""
+        """The final formatting of results."""
         return self._result[1]
 
     @functools.cached_property
     def packed_shown(self) -> CachedPickle[Shown]:
-        """How results are shown, as tasks get it."""
+        """The final formatting of results, pickled for tasks."""
         return CachedPickle.of(self.shown)
 
     @property
     def _known_meta(self) -> Any:
-        """An empty result, of what Dask knows of the frame."""
+        """An empty result from the dtypes known to Dask."""
         if self.asked.meta is not None:
             return self.asked.meta
         asked, meta = replace(self.asked, on_rounding=None), self.frame._meta
@@ -111,7 +111,7 @@ class AskedExpr(SharedExpr):
         return asked.plan(meta, self.seeds).meta if unknown is None else unknown.meta()
 
     def _packed_task(self) -> CachedPickle[GroupTask]:
-        """Return what tasks have in common, as they get it."""
+        """Return the common part of all tasks, pickled."""
         plan = self.plan
         device, parts = "cuda" if plan.on_gpu else "cpu", self.frame.npartitions
         # Functions of a user run where owners have the rows.
@@ -128,7 +128,7 @@ class AskedExpr(SharedExpr):
 
 
 class ReduceExpr(AskedExpr, PartitionExpr):
-    """Partitions reduced to states of groups.
+    """Reduce partitions to partial states.
 
     `fold` is the class of the expression that folds the states: no other one reads them.
     """
@@ -146,7 +146,7 @@ class ReduceExpr(AskedExpr, PartitionExpr):
 
 
 class FoldExpr(AskedExpr):
-    """States of groups, which owners of hash ranges hold; its one key is their seal.
+    """Merge partial states on the owners of hash ranges; the only key is the seal task.
 
     `is_reduced` tells whether the frame is a `ReduceExpr`.
     """
@@ -165,13 +165,13 @@ class FoldExpr(AskedExpr):
         return None
 
     def reduced(self) -> FoldExpr:
-        """Return the states of partitions that tasks of their own reduce."""
+        """Return partial states of partitions from separate tasks."""
         question = self.operands[1:4]
         frame = ReduceExpr(self.frame, *question, type(self).__name__)
         return type(self)(frame, *question, True)
 
     def answered(self) -> list[Any] | None:
-        """Return futures of the answer of each hash range; None unless the frame is persisted."""
+        """Return futures of the results by hash range; None unless the frame is persisted."""
         if self.unknown is not None or self.asked.meta is not None:
             return None
         return answered_in_one_phase(
@@ -186,7 +186,7 @@ class FoldExpr(AskedExpr):
         return {key: self._last(key, self._packed_task(), key, *receipts)}
 
     def _last(self, key: Any, *args: Any) -> Task:
-        """Return the task that all partitions have gone to."""
+        """Return the seal task, which depends on all partitions."""
         return Task(key, seal_groups, *args)
 
 
@@ -199,7 +199,7 @@ _results: dict[int, tuple[GroupPlan, Shown, Any]] = {}
 
 
 class GroupsExpr(RangesExpr):
-    """Aggregates of groups, one partition a hash range of their keys."""
+    """Aggregates by group, one partition per hash range of the keys."""
 
     _parameters = ["states", "_partitions"]  # noqa: RUF012
     _defaults = {"_partitions": None}  # noqa: RUF012
@@ -214,12 +214,12 @@ class GroupsExpr(RangesExpr):
         return int(self.states.ranges)
 
     def answered(self) -> list[Any] | None:
-        """Return futures of the answer of each hash range; None where it takes tasks."""
+        """Return futures of the results by hash range; None if tasks must compute them."""
         return self.states.answered()  # type: ignore[no-any-return]
 
     @property
     def is_single(self) -> bool:
-        """Whether one task answers: the rows and the answer are one partition each.
+        """Whether one task computes the result, from one partition to one partition.
 
         Functions of a user run where owners have the rows, also of one range.
         """
@@ -241,7 +241,7 @@ class GroupsExpr(RangesExpr):
         return Task(name, result_of, sealed, index, states.packed_shown, meta)
 
     def _is_whole(self, parent: Expr, dependents: Any) -> bool:
-        """Return whether nobody wants the hash ranges but what puts all of them together.
+        """Return whether the hash ranges are only read by a concatenation of all.
 
         Owners run functions of users side by side, so that each has a task.
         """
@@ -268,7 +268,7 @@ class GroupsExpr(RangesExpr):
 
 
 class WholeGroupsExpr(FoldExpr):
-    """Aggregates of all groups in one partition: one task has the answers of all hash ranges."""
+    """Aggregates of all groups in one partition, from all hash ranges in one task."""
 
     @property
     def _meta(self) -> Any:
@@ -286,7 +286,7 @@ class WholeGroupsExpr(FoldExpr):
 
 
 class SingleGroupsExpr(AskedExpr, PartitionExpr):
-    """Aggregates of the groups of one partition: Dask fuses the task with what reads the rows."""
+    """Aggregates of a single-partition frame, in a task that Dask fuses with its reader."""
 
     @property
     def _meta(self) -> Any:
@@ -298,7 +298,7 @@ class SingleGroupsExpr(AskedExpr, PartitionExpr):
 
 
 def groups_of(frame: Expr, asked: Asked, ranges: int, seeds: Any) -> GroupsExpr:
-    """Return the aggregates of a frame's groups; only the columns that they need are read."""
+    """Return the aggregates of a frame's groups, reading only the columns they need."""
     if asked.verb.name == "size" and isinstance(asked.selection, list):
         # They are not read.
         asked = replace(asked, selection=None)

@@ -1,4 +1,4 @@
-"""Tasks of a groupby: open, reduce, seal and result."""
+"""Tasks of a groupby: start the run, reduce partitions, end the exchange, finalize."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ REDUCING = 5
 
 @dataclass(frozen=True, slots=True)
 class GroupTask:
-    """What the tasks of a groupby have in common.
+    """Common arguments of a groupby's tasks.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class GroupTask:
     few_nbytes: int = 0
 
     def are_few(self, states: Any) -> bool:
-        """Return whether the states or rows of a partition need no owners."""
+        """Return whether a partition's states or rows are too few to need owners."""
         fits = len(states) <= self.few
         return fits and frames_of(states).rows_nbytes(states) <= self.few_nbytes
 
@@ -98,7 +98,7 @@ class GroupTask:
 
 @dataclass(frozen=True, slots=True)
 class HeldStates:
-    """The states of a partition that no owner has got."""
+    """States of a partition that were too few to be sent to owners."""
 
     partition: int
     states: Any
@@ -110,7 +110,7 @@ class HeldStates:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run whose states wait for partitions.
+    """A run whose owners accept states of partitions.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """States of a run that hold all partitions; `key` is the task that made this.
+    """A sealed run, with the states of all partitions; `key` is its seal task.
 
     Where owners have none of them, `result` is the answer, all of which is the first hash range's.
     """
@@ -143,7 +143,7 @@ class Standing:
 
 
 def open_groups(task: CachedPickle[GroupTask], key: Any = None) -> tuple[Any, Opened]:
-    """Return a seal's key and its run; the first one chooses owners, and begins their states.
+    """Return a seal's key and its run; the first caller chooses owners and starts it.
 
     Without `key`, the current task reduces a partition for the seal.
     """
@@ -151,7 +151,7 @@ def open_groups(task: CachedPickle[GroupTask], key: Any = None) -> tuple[Any, Op
 
 
 def _open_states(client: Client, packed: CachedPickle[GroupTask], key: Any) -> Opened:
-    """Return the run of the key, which is begun on the workers that are there.
+    """Return the run of the key, started on the current workers.
 
     Raises IndexLost when one of them leaves meanwhile.
     """
@@ -165,7 +165,7 @@ def _open_states(client: Client, packed: CachedPickle[GroupTask], key: Any) -> O
 
 
 def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> None:
-    """Begin the states of the hash ranges that a worker owns."""
+    """Create the states of the hash ranges that a worker owns."""
     task, own = packed.opened(), host.worker.address
     parts = [part for part, worker in enumerate(opened.workers) if worker == own]
     host.service(GroupOwners).open(
@@ -174,7 +174,7 @@ def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> 
 
 
 class FoldExchange(Exchange):
-    """Exchange that puts the states of a partition to the owners of their hash ranges.
+    """Exchange that sends the states of a partition to the owners of their hash ranges.
 
     It has a copy of them.
     """
@@ -209,7 +209,7 @@ class FoldExchange(Exchange):
         return len(self._opened.workers)
 
     def receipt(self, frame: Any) -> FoldReceipt:
-        """Return what confirms that the states of a frame are folded, once they are."""
+        """Send a frame's states, wait until they are merged, and return the receipt."""
         worker = self._worker
         putting = asyncio.run_coroutine_threadsafe(
             self.put_segments(self._segments), worker.loop.asyncio_loop
@@ -233,7 +233,7 @@ class FoldExchange(Exchange):
 def reduce_partition(
     frame: Any, packed: CachedPickle[GroupTask], number: int
 ) -> FoldReceipt | HeldStates:
-    """Reduce a partition, and have its states folded by their owners; return the receipt.
+    """Reduce a partition, send its states to their owners, and return the receipt.
 
     Few states are returned in its place. It may run more than once: each run is an attempt of its
     own.
@@ -258,7 +258,7 @@ def reduce_partition(
 def hold_heavy(
     worker: Any, opened: Opened, rows: Any, codes: Any, number: int, attempt: str
 ) -> tuple[Held | None, Any]:
-    """Keep a partition's rows of heavy keys on this worker; return where, and the other rows.
+    """Keep a partition's rows of heavy keys on this worker; return their location and the rest.
 
     A worker that came later than the run gives them to one that is part of it.
     """
@@ -289,7 +289,7 @@ def rows_of_ranges(owners: Any, ranges: int) -> list[Any]:
 def seal_groups(
     packed: CachedPickle[GroupTask], key: Any, *reduced: FoldReceipt | HeldStates
 ) -> Standing:
-    """Return the run once the states hold every partition."""
+    """Return the run once the owners have the states of every partition."""
     with raise_without_traceback(), memory_errors_of("groupby"):
         task = packed.opened()
         held = [each for each in reduced if isinstance(each, HeldStates)]
@@ -315,7 +315,7 @@ def seal_groups(
 
 
 def result_of_held(task: GroupTask, held: Sequence[HeldStates]) -> Any:
-    """Return the answer of the states of all partitions."""
+    """Return the result of the few states of all partitions."""
     standing = SpillingStates(task.plan, 1, None)
     for each in held:
         standing.fold(each.states)
@@ -323,7 +323,7 @@ def result_of_held(task: GroupTask, held: Sequence[HeldStates]) -> Any:
 
 
 def answer_of_one(frame: Any, packed: CachedPickle[GroupTask], shown: CachedPickle[Shown]) -> Any:
-    """Return the answer for a partition that has all rows, as it is shown."""
+    """Return the final result of the only partition."""
     with raise_without_traceback(), memory_errors_of("groupby"):
         task = packed.opened()
         made, _ = task.reduced(frame, 0)
@@ -335,7 +335,7 @@ def answer_of_one(frame: Any, packed: CachedPickle[GroupTask], shown: CachedPick
 def rank_heavy(
     client: Client, task: GroupTask, opened: Opened, receipts: Sequence[FoldReceipt]
 ) -> None:
-    """Have the owners know what heavy keys have at the places that are asked for."""
+    """Compute the order statistics of heavy keys, and send them to the owners."""
     uid, holders, plan = opened.uid, opened.holders, task.plan
     attempts: dict[str, list[tuple[int, str]]] = {holder: [] for holder in holders}
     codes = set[int]()
@@ -355,19 +355,19 @@ def rank_heavy(
 def choose_held(
     host: Any, uid: str, attempts: dict[str, list[tuple[int, str]]], heavy: HeavyKeys
 ) -> Any:
-    """Return the keys of the rows that stayed on a worker."""
+    """Return the keys of the rows of heavy keys on a worker."""
     return host.service(GroupOwners).choose(uid, attempts[host.worker.address], heavy)
 
 
 def count_held(
     host: Any, uid: str, numbers: dict[str, Any], targets: list[Target], bits: int
 ) -> Any:
-    """Return how many words of the rows that stayed on a worker there are for each target."""
+    """Return histograms of a worker's rows of heavy keys, for each target."""
     return host.service(GroupOwners).counts(uid, numbers[host.worker.address], targets, bits)
 
 
 def add_found(host: Any, uid: str, found: dict[int, Found]) -> None:
-    """Tell a worker the answers for heavy keys of its hash ranges."""
+    """Send a worker the results for heavy keys of its hash ranges."""
     host.service(GroupOwners).add_found(uid, found)
 
 
@@ -379,7 +379,7 @@ def seal_states(host: Any, uid: str, receipts: list[FoldReceipt]) -> None:
 def result_of(
     sealed: Standing, number: int, shown: CachedPickle[Shown], meta: CachedPickle[Any]
 ) -> Any:
-    """Return the answer of a hash range, as it is shown.
+    """Return the final result of a hash range.
 
     Functions of a user tell nothing of no rows: `meta` does.
     """
@@ -403,7 +403,7 @@ def result_of(
 def whole_groups(
     shown: CachedPickle[Shown], packed: CachedPickle[GroupTask], key: Any, *reduced: Any
 ) -> Any:
-    """Seal the states, and return the answers of all hash ranges as they are shown."""
+    """Seal the states, and return the final results of all hash ranges."""
     sealed = seal_groups(packed, key, *reduced)
     with (
         raise_without_traceback(),

@@ -1,4 +1,4 @@
-"""Aggregates of groups beside each row: merged with the rows by their keys."""
+"""Grouped `transform`: merge each row with the aggregates of its group."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def transformed(
 
 
 def keys_of(frame: Any, groups: LazyGroupBy) -> Any:
-    """Return the columns of a frame that are keys."""
+    """Return the key columns of a frame."""
     if frame.ndim == 1:
         return frame
     labels = {key.column for key in groups._keys if key.in_frame}
@@ -78,7 +78,7 @@ def _mapped(frame: Any, function: Any, *args: Any) -> Any:
 
 
 def keys_beside(part: Any, asked: Asked, columns: Sequence[Hashable]) -> pd.DataFrame:
-    """Return the keys of a part's rows as columns k0 and so on, and some of its columns."""
+    """Return a partition's keys as columns k0, k1, … and some of its columns."""
     if frames_of(part).name == "cudf":
         found: dict[Hashable, Any] = {
             f"k{place}": key.values
@@ -95,7 +95,7 @@ def keys_beside(part: Any, asked: Asked, columns: Sequence[Hashable]) -> pd.Data
 
 
 def by_numbers(found: Any, keys: list[str]) -> pd.DataFrame:
-    """Return aggregates with columns r0 and so on, and such names of their labels."""
+    """Return aggregates with columns r0, r1, … and index levels k0, k1, …."""
     frame = found.to_frame() if found.ndim == 1 else found
     made = frame.copy(deep=False)
     made.columns = [f"r{place}" for place in range(frame.shape[1])]
@@ -109,7 +109,7 @@ def by_numbers(found: Any, keys: list[str]) -> pd.DataFrame:
 def _rows_as(
     merged: pd.DataFrame, labels: list[Any], one: bool, names: list[Hashable], masked: list[str]
 ) -> Any:
-    """Return the aggregates of rows, called as those of groups; of nulls in some keys null."""
+    """Return the aggregates of rows under the groups' labels; null for null keys."""
     rows = merged[[f"r{place}" for place in range(len(labels))]].copy(deep=False)
     nulls = [merged[key].isna() for key in masked]
     if nulls:
@@ -124,7 +124,7 @@ def _rows_as(
 
 
 def beside_labels(part: Any, columns: Mapping[Hashable, Any]) -> Any:
-    """Return a cuDF frame of columns that belong to the rows of a part, with their labels."""
+    """Return a cuDF frame of columns with the index labels of a partition's rows."""
     made = frames_of(part).make(columns)
     made.index = part.index
     return made

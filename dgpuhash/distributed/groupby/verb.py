@@ -1,4 +1,4 @@
-"""``dgpuhash.groupby`` of Dask frames and Series."""
+"""Entry point of `dgpuhash.groupby` for Dask frames and Series."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def groupby_lazily(
     client: Client | None = None,
     on_rounding: OnRounding | None = None,
 ) -> LazyGroupBy:
-    """Return the groups of the rows of a Dask frame or Series; see `dgpuhash.groupby`.
+    """Return the lazy groupby of a Dask frame or Series; see `dgpuhash.groupby`.
 
     Partitions of cuDF are reduced on their GPU, and their states folded on those of the owners.
     `on_rounding` is that of `Asked`.
@@ -86,7 +86,7 @@ def ranges_of(like: GroupBy, npartitions: int | None, ranges: int, parts: int) -
 
 
 def _most_values(dtype: Any) -> float:
-    """Return how many values a dtype has at most, with null."""
+    """Return the number of possible values of a dtype, null included."""
     if isinstance(dtype, pd.CategoricalDtype):
         return math.inf if is_unknown(dtype) else len(dtype.categories) + 1
     if hasattr(dtype, "categories"):

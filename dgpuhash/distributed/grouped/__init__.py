@@ -1,1 +1,1 @@
-"""DistributedGroupBy: aggregates by group that live on the workers."""
+"""DistributedGroupBy: incremental aggregates by group on the workers."""

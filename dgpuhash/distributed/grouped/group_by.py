@@ -1,4 +1,4 @@
-"""DistributedGroupBy: aggregates by group on a Dask cluster, which rows are added to."""
+"""DistributedGroupBy: aggregates by group on a Dask cluster, updated with new rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dgpuhash.typing import AnyFrame, Device, Promote, PruningSettings, QueryLik
 
 
 class DistributedGroupBy(NamedHandle):
-    """Aggregates by group that stay on the workers of a Dask cluster, and follow new rows.
+    """Aggregates by group on the workers of a Dask cluster, updated incrementally.
 
     Make one with `build`, `load` or `open`. Workers hold the states that the aggregates follow
     from: `update` adds the rows of a batch, `retract` takes some off again, and both cost the
@@ -77,7 +77,7 @@ class DistributedGroupBy(NamedHandle):
         single_writer: bool = False,
         **named: Sequence[Hashable],
     ) -> DistributedGroupBy:
-        """Group the rows of `data`, and keep the groups on the workers.
+        """Group the rows of `data`, and keep the partial states on the workers.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class DistributedGroupBy(NamedHandle):
         durable: str | None = None,
         single_writer: bool = False,
     ) -> Self:
-        """Load the groups that were saved, or have their log, at `url`.
+        """Load saved groups, or groups with a log, from `url`.
 
         Arguments and errors are those of `DistributedIndex.load`. The epochs of `changed` begin
         anew: all groups are those of epoch 1. Results of groups of cuDF frames are pandas frames
@@ -199,7 +199,7 @@ class DistributedGroupBy(NamedHandle):
         return groups
 
     def update(self, rows: RowsLike) -> int:
-        """Add rows to their groups, all of them or none; return the number of groups that changes.
+        """Add rows to their groups, all or none; return the number of groups that changed.
 
         The rows are added at the newest epoch, whichever client made it, and follow all earlier
         ones. When the call returns, all workers have them.
@@ -234,7 +234,7 @@ class DistributedGroupBy(NamedHandle):
         return self._changed_by("update", rows)
 
     def retract(self, rows: RowsLike) -> int:
-        """Take rows off their groups again, all of them or none; return the number of groups.
+        """Remove rows from their groups, all or none; return the number of groups that changed.
 
         Groups without rows are dropped. Sums, counts and means are those of the other rows;
         variances lose digits where what is taken off lay far further apart than the rows that stay:
@@ -284,7 +284,7 @@ class DistributedGroupBy(NamedHandle):
         return changed
 
     def _forget_logged(self) -> None:
-        """Drop the references to rows whose states a log has."""
+        """Drop the references to rows whose states are in the log."""
         if self.durable is not None:
             self._history.forget(self._descriptor.revision)
 
@@ -300,7 +300,7 @@ class DistributedGroupBy(NamedHandle):
     def lookup(
         self, keys: QueryLike, *, promote: Promote | None = None, **options: Unpack[PruningSettings]
     ) -> AnyFrame:
-        """Return the aggregates of each key, null where there is no such group.
+        """Return the aggregates of each key; null for keys without a group.
 
         Arguments and errors are those of `DistributedIndex.lookup`. Of groups of cuDF frames it is
         a cuDF frame.
@@ -315,7 +315,7 @@ class DistributedGroupBy(NamedHandle):
         return found if groups.like is None else on_device(found, groups.results_on_gpu)
 
     def result(self) -> AnyFrame:
-        """Return the aggregates as a lazy Dask DataFrame, one partition a hash range.
+        """Return the aggregates as a lazy Dask DataFrame, one partition per hash range.
 
         Labels are those of ``data.groupby(by).agg(**named)``, and so are dtypes, which do not
         depend on the data. The groups are those of the epoch of this call: computing it after a

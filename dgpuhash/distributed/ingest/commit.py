@@ -188,7 +188,7 @@ def abandon(client: Client, change: Change) -> None:
 
 
 def drop_shards(client: Client, uid: str, workers: Sequence[str], epoch: int | None = None) -> None:
-    """Free the shards of an index on those of `workers` that are reachable.
+    """Free the shards of an index on the reachable ones of `workers`.
 
     Only shards up to `epoch`, if given.
     """
@@ -219,7 +219,7 @@ def prepare_shards(
     first: Sequence[Receipt],
     later: Sequence[tuple[str, Sequence[Receipt]]] = (),
 ) -> HeavyKeys:
-    """Prepare a change whose rows are in the inboxes of its shards; return the heavy keys.
+    """Prepare a change from rows in the shards' inboxes; return the heavy keys.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def _homes(client: Client, change: Change, partitions: Sequence[Any]) -> list[li
 
 
 def incarnation(dask_worker: Any) -> str | None:
-    """Return the incarnation of a worker that has the plugin, or None."""
+    """Return the incarnation of a worker with the plugin, or None."""
     host = dask_worker.plugins.get(NAME)
     return None if host is None else greet(host)
 

@@ -1,4 +1,4 @@
-"""Lineage of an index: the changes that this client knows, to redo them."""
+"""Lineage of an index: this client's changes, kept to rebuild lost shards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADDS = {"insert", "update"}
 
 @dataclass(frozen=True, slots=True)
 class RowOperation:
-    """Verb, and its rows as Delayed or Future frames, in order.
+    """Verb and its rows, as Delayed or Future frames in order.
 
     `arrivals`: the arrival number of each partition, from `row_order.arrival_number`.
     """
@@ -39,7 +39,7 @@ class RowOperation:
     arrivals: Sequence[int]
 
     def without(self, arrivals: Collection[int]) -> RowOperation:
-        """Return this act without the partitions that have these arrivals."""
+        """Return this operation without the partitions of these arrivals."""
         left = [
             (one, arrival)
             for one, arrival in zip(self.partitions, self.arrivals, strict=True)
@@ -48,13 +48,13 @@ class RowOperation:
         return RowOperation(self.verb, [one for one, _ in left], [arrival for _, arrival in left])
 
     def reduced(self, groups: Aggregation) -> RowOperation:
-        """Return this act with the states of the groups of each partition in place of its rows."""
+        """Return this operation with each partition's rows replaced by group states."""
         reduce, seal = dask.delayed(reduce_partition, pure=False), CachedPickle.of(groups)
         partitions = [reduce(one, seal, number) for number, one in enumerate(self.partitions)]
         return RowOperation(self.verb, partitions, self.arrivals)
 
     def and_then(self, act: RowOperation) -> RowOperation:
-        """Return this act with the partitions of `act` appended."""
+        """Return this operation with the partitions of `act` appended."""
         return RowOperation(
             self.verb,
             [*self.partitions, *act.partitions],
@@ -76,7 +76,7 @@ class Step:
     def acts(
         self, client: Client, descriptor: Descriptor, lost: LostShards | None
     ) -> Iterator[RowOperation]:
-        """Yield the acts that read the rows again.
+        """Yield the operations that read the rows again.
 
         Only rows of lost shards, as far as these are known before the rows are read.
         """
@@ -111,7 +111,7 @@ class Step:
             yield act.without(there) if there else act
 
     def _saved_rows(self, descriptor: Descriptor) -> tuple[str, list[SavedRows]]:
-        """Return the folder of saved rows, and these."""
+        """Return the folder of saved rows, and the rows."""
         if isinstance(self.rows, SavedRevision):
             return self.rows.url, batches_of(self.rows)
         assert descriptor.log is not None
@@ -124,7 +124,7 @@ class Step:
 
 @dataclass
 class Lineage:
-    """Steps that this client has made, by the revision they led to."""
+    """Changes by this client, by the revision they led to."""
 
     _steps: dict[int, Step] = field(default_factory=dict)
 
@@ -133,11 +133,11 @@ class Lineage:
         self._steps[step.revision] = step
 
     def forget(self, revision: int) -> None:
-        """Forget the changes up to a revision, and the rows that they hold."""
+        """Forget the changes up to a revision, and release their rows."""
         self._steps = {number: step for number, step in self._steps.items() if number > revision}
 
     def ways_to_rebuild(self, descriptor: Descriptor) -> list[list[Step]]:
-        """Return lists of steps that lead to the rows of `descriptor`, best first.
+        """Return lists of steps that reproduce the rows of `descriptor`, best first.
 
         First from its log where it has one; then from the source, where this client has built the
         index and made every change since; then from the last save, with the changes since.
@@ -161,7 +161,7 @@ class Lineage:
 def operations_of(
     client: Client, descriptor: Descriptor, steps: Sequence[Step], lost: LostShards | None = None
 ) -> list[RowOperation]:
-    """Return the acts that carry out `steps` in one change.
+    """Return the operations that redo `steps` in one change.
 
     An insert is merged into the build or the insert before it, an update of groups as well.
     """
@@ -177,10 +177,10 @@ def operations_of(
 @raise_without_traceback()
 @function_translates_memory_errors
 def reduce_partition(frame: Any, seal: CachedPickle[Aggregation], number: int) -> Any:
-    """Return the states of the groups of a partition; runs as a Dask task."""
+    """Reduce a partition to group states; runs as a Dask task."""
     return seal.opened().reduce(frame, number)
 
 
 def completed(states: Any, groups: CachedPickle[Aggregation]) -> Any:
-    """Return saved states with the columns that earlier programs had not; runs as a Dask task."""
+    """Add columns that earlier versions did not save to saved states; runs as a Dask task."""
     return groups.opened().completed(states)

@@ -1,4 +1,4 @@
-"""Placement mode of a new index, as the user says or by its size."""
+"""Choose the placement of a new index, by the user's option or its size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class PlacementChoice:
-    """Placement of a new index as the user has said it.
+    """The user's choice of placement for a new index.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class PlacementChoice:
 
     @classmethod
     def of(cls, mode: str, replicated: bool, conflict: str, unique: bool | None) -> PlacementChoice:
-        """Return the choice that options of `DistributedIndex.build` mean.
+        """Return the choice for the options of `DistributedIndex.build`.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class PlacementChoice:
     def place(
         self, client: Client, rows: Any, columns: Sequence[Hashable], workers: int
     ) -> tuple[Placement, str]:
-        """Return the placement of `rows`, and why if it was chosen by size.
+        """Return the placement of `rows`, and the reason if chosen by size.
 
         `workers` is the number of workers.
         """

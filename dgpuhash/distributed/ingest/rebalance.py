@@ -1,4 +1,4 @@
-"""Rebalancing: new owners of shards, and rows sent from the old ones."""
+"""Rebalance an index: assign shards to new owners, and move their rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def assign_owners(
 def kept_shards(
     descriptor: Descriptor, shards: Sequence[ShardAddress], there: Collection[int]
 ) -> frozenset[int]:
-    """Return which of the new `shards` have all rows of their own keys.
+    """Return which of the new `shards` already have all rows of their keys.
 
     `there`: numbers of the old shards that survive.
     """
@@ -66,7 +66,7 @@ def sending_shards(
 
 
 def surviving_shards(client: Client, descriptor: Descriptor) -> frozenset[int]:
-    """Return the shards that still answer for the epoch of `descriptor`."""
+    """Return the shards that still exist at the epoch of `descriptor`."""
     reachable = workers_of(client)
     workers = [worker for worker in descriptor.workers if worker in reachable]
     found = run_on_workers(client, workers, holds, descriptor)
@@ -77,7 +77,7 @@ def surviving_shards(client: Client, descriptor: Descriptor) -> frozenset[int]:
 def surviving_arrivals(
     client: Client, descriptor: Descriptor, there: Collection[int]
 ) -> frozenset[int]:
-    """Return the arrivals of rows that shards of an independent index hold."""
+    """Return the arrivals of rows in the shards of an independent index."""
     workers = [descriptor.workers[part] for part in sorted(there)]
     found = run_on_workers(client, workers, arrivals_in, descriptor)
     return frozenset(chain.from_iterable(found))

@@ -1,4 +1,4 @@
-"""Collective shuffle of a build or insert: rows into their owners' shards."""
+"""Collective shuffle of a build or insert, one all-to-all on all workers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def shuffle_together(
 
 
 def _reachable(change: Change, acts: Sequence[RowOperation]) -> InputSpec:
-    """Return the partitions; raise DataNotLocal where tasks are needed."""
+    """Return the partitions; raise DataNotLocal if tasks must shuffle them."""
     if change.placement is not Placement.DISTRIBUTED:
         raise DataNotLocal("rows go to no owners of keys")
     if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
@@ -121,7 +121,7 @@ class RankResult:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Message of a rank to the others, before rows travel."""
+    """Message of a rank to the others before rows travel."""
 
     refused: bool
     rows: int
@@ -200,7 +200,7 @@ def _votes(collective: Collective, leaving: OutgoingRows, told: bool) -> list[Vo
 
 
 class OutgoingRows:
-    """Rows of one rank on their way to their owners."""
+    """Rows of one rank to be sent to their owners."""
 
     def __init__(self, change: Change, given: LocalInputs) -> None:
         self._change = change
@@ -239,7 +239,7 @@ class OutgoingRows:
 
     @cached
     def tally(self) -> KeyCounts:
-        """Tally of keys that may be heavy, where the change is to find them."""
+        """Tally of candidates for heavy keys, if the change looks for any."""
         if self._change.heavy is not None or self.refused:
             return NO_COUNTS
         parts, seeds = len(self._change.shards), self._change.encoder.seeds
@@ -281,7 +281,7 @@ def _places(
     lying: Sequence[Sequence[PartitionLocation]],
     segments: Sequence[Sequence[int]],
 ) -> Destination:
-    """Return where received rows go, to be in the order of partitions.
+    """Return the destination of received rows, in the order of partitions.
 
     Each rank sends the rows of one partition at most.
     """

@@ -1,4 +1,4 @@
-"""Shuffle task: one partition's rows into the inboxes of their owners."""
+"""Shuffle task: send one partition's rows to the inboxes of their owners."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def parcels(
     address: str = "",
     arrival: int | None = None,
 ) -> tuple[list[list[Parcel]], Receipt]:
-    """Return a partition's parcels for each shard, and the receipt for them.
+    """Return a partition's parcels for each shard, and their receipt.
 
     Each parcel has at most `nbytes`. The worker at `address` makes them. Rows that stay with the
     worker that reads them get the number `arrival`; default: the one of this change and partition.

@@ -1,4 +1,4 @@
-"""Heavy-key repair: forward rows of keys that turned out not to be heavy."""
+"""Repair skew handling after a shuffle: forward rows of keys with too few rows to be heavy."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def forward_rows(
 def rows_to_forward(
     inbox: Inbox, change: Change, receipts: Sequence[Receipt], heavy: HeavyKeys
 ) -> tuple[list[list[Parcel]], Moves]:
-    """Take the rows out of an inbox that its shard has to forward.
+    """Remove from an inbox the rows that its shard has to forward.
 
     They are rows of candidates that are not heavy, and whose owner is another shard.
     """

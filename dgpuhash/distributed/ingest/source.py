@@ -1,4 +1,4 @@
-"""Input rows in any form, as partitions for a shuffle."""
+"""Convert input rows of any form into partitions for a shuffle."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
 
 
 def frame_of(data: Any) -> Any:
-    """Return `data`, if it is a Dask, pandas or cuDF DataFrame.
+    """Return `data` if it is a Dask, pandas or cuDF DataFrame, or raise.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def frame_of(data: Any) -> Any:
 
 
 def check_all_partitions(data: Any) -> None:
-    """Raise UnsupportedError for a persisted Dask frame that lacks partitions.
+    """Raise UnsupportedError for a persisted Dask frame with missing partitions.
 
     Dask may fuse several partitions of a source. Where only fused ones were persisted, the frame
     still counts the partitions of the source.

@@ -1,4 +1,4 @@
-"""Uniqueness check of independent shards: new keys by broadcast."""
+"""Check new keys of an independent index for duplicates on other shards."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Merges of two Dask frames: an index that lives as long as the tasks that ask it."""
+"""Merges of Dask frames: broadcast, shuffle and aligned joins, and standing indexes."""

@@ -1,4 +1,4 @@
-"""Merges of two frames by their indexes, whose divisions are known: partition with partition."""
+"""Aligned join of two frames by indexes with known divisions, partition by partition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dgpuhash.tables.memory_errors import memory_errors_of
 
 
 def can_be_aligned(left: Expr, right: Expr, plan: PartitionPlan) -> bool:
-    """Return whether rows that match are in partitions of the same divisions."""
+    """Return whether both sides can be joined partition by partition, by their divisions."""
     sides, metas = (left, right), (plan.left, plan.right)
     if not all(isinstance(meta, pd.DataFrame) and meta.index.nlevels == 1 for meta in metas):
         return False
@@ -44,7 +44,7 @@ def can_be_aligned(left: Expr, right: Expr, plan: PartitionPlan) -> bool:
 
 
 def _is_of_indexes(pair: KeyPair, plan: PartitionPlan) -> bool:
-    """Return whether a key is the index of both sides."""
+    """Return whether both sides are joined by their index."""
     return all(
         label is None or label not in side.columns
         for label, side in ((pair.left_label, plan.left), (pair.right_label, plan.right))
@@ -65,7 +65,7 @@ def _are_ordered(divisions: Sequence[Any], dtype: Any) -> bool:
 
 
 class AlignedMergeExpr(SidesExpr, LoweredExpr):
-    """Merge of two frames by their indexes, with the divisions of both together.
+    """Join of two frames by their indexes, with the union of both divisions.
 
     No row is sent by its hash: a partition of the result takes what lies between two divisions,
     from the partitions that have it. `validate` says which sides are to have unique keys.
@@ -78,7 +78,7 @@ class AlignedMergeExpr(SidesExpr, LoweredExpr):
 
     @functools.cached_property
     def _targets(self) -> tuple[Any, ...]:
-        """The divisions of both sides together."""
+        """The union of both sides' divisions."""
         both = sorted({*self.left.divisions, *self.right.divisions})
         if self.left.npartitions == self.right.npartitions == 1 or len(both) == 1:
             return both[0], both[-1]
@@ -94,7 +94,7 @@ class AlignedMergeExpr(SidesExpr, LoweredExpr):
 
     @property
     def _npartitions(self) -> int:
-        """The number of partitions, under Dask's name for what was asked for."""
+        """The requested number of partitions, under Dask's name for it."""
         return int(self.npartitions)
 
     def _simplify_down(self) -> Expr | None:
@@ -110,7 +110,7 @@ class AlignedMergeExpr(SidesExpr, LoweredExpr):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a partition that lie between two divisions.
+    """Rows of a partition between two divisions.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class Part:
 
 
 class BetweenExpr(PartitionsFiltered, Expr):
-    """Rows of a frame between each two of some divisions, `targets`.
+    """Rows of a frame between each pair of neighbouring divisions in `targets`.
 
     Rows whose label is null are in the last partition, where Dask puts them.
     """
@@ -182,7 +182,7 @@ class BetweenExpr(PartitionsFiltered, Expr):
 
 
 def _parts(divisions: Sequence[Any], targets: Sequence[Any], *, nullable: bool) -> Iterator[Part]:
-    """Yield the parts of partitions that lie between two of the targets."""
+    """Yield the parts of partitions between two of the targets."""
     last, end = len(divisions) - 2, len(targets) - 2
     for number, (low, high) in enumerate(pairwise(divisions)):
         closed = number == last or low == high
@@ -205,7 +205,7 @@ def _parts(divisions: Sequence[Any], targets: Sequence[Any], *, nullable: bool) 
 
 
 def rows_between(frame: Any, part: Part) -> Any:
-    """Return the rows of a partition that belong to a part of it.
+    """Return the rows of a partition that are in a part of it.
 
     Raises
     ------
@@ -233,12 +233,12 @@ def _check_labels(index: pd.Index) -> None:
 
 
 def rows_of(meta: Any, *parts: Any) -> Any:
-    """Return the rows of parts, one behind the other."""
+    """Return the rows of parts, concatenated."""
     return pd.concat(parts) if parts else meta
 
 
 class PairExpr(MergeTaskExpr):
-    """Merge of each partition of a side with that of the other: sides that have been aligned.
+    """Join of each partition with the partition of the same divisions on the other side.
 
     `texts` tell what is wrong when keys of a side are not unique, and are empty where they may.
     """
@@ -260,7 +260,7 @@ class PairExpr(MergeTaskExpr):
 def merge_pair(
     left: Any, right: Any, plan: CachedPickle[PartitionPlan], texts: tuple[str, str], last: bool
 ) -> Any:
-    """Return the merge of a partition of each side, which have the same divisions.
+    """Return the merge of two partitions with the same divisions.
 
     Raises
     ------

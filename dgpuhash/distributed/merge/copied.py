@@ -1,4 +1,4 @@
-"""Merges with a side of one partition: each partition of the other is merged with all of it."""
+"""Broadcast join: join every partition of one side with the whole other side."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from dgpuhash.tables.memory_errors import memory_errors_of
 
 
 def can_be_copied(plan: PartitionPlan, stored: Expr) -> bool:
-    """Return whether a stored side is one partition, of which only rows that are found matter."""
+    """Return whether the build side is one partition without unmatched rows in the result."""
     how = plan.arguments.how
     other = plan.has_tail or how == "cross" or how.endswith("_anti")
     return stored.npartitions == 1 and not other
 
 
 class MergeTaskExpr(PartitionExpr):
-    """Merge whose tasks need no others but those of its sides: Dask fuses them with these."""
+    """Merge with tasks that depend on both sides alone, so that Dask can fuse them."""
 
     @property
     def _meta(self) -> Any:
@@ -52,7 +52,7 @@ class MergeTaskExpr(PartitionExpr):
 
 
 class CopiedExpr(MergeTaskExpr):
-    """Merge of each partition of a frame with the only one of another, which Dask sends around.
+    """Broadcast join with a single-partition side, which Dask sends to each task.
 
     There are no shards, so that no task waits for others, and a loss costs only what is lost.
     `stored` is a `WholeExpr`.
@@ -87,7 +87,7 @@ class HoldExpr(MergeTaskExpr):
 
     @property
     def plan(self) -> PartitionPlan:
-        """How partitions are merged."""
+        """The merge plan for partitions."""
         return self.stored.plan  # type: ignore[no-any-return]
 
     @property
@@ -110,7 +110,7 @@ class ReplicatedExpr(CopiedExpr):
 
 
 class WholeExpr(Expr):
-    """The partitions of a frame, which no task makes anew.
+    """The partitions of a frame under their own tasks, without new ones.
 
     Dask would read a small side once for each partition of the other, with which it fuses it.
     """
@@ -129,7 +129,7 @@ class WholeExpr(Expr):
 
     @property
     def tasks(self) -> list[TaskRef]:
-        """The tasks of the partitions: it has none of its own."""
+        """The tasks of the partitions."""
         return [TaskRef((self.frame._name, number)) for number in range(self.npartitions)]
 
     def _layer(self) -> dict[Any, Task]:
@@ -137,7 +137,7 @@ class WholeExpr(Expr):
 
 
 class SingleExpr(MergeTaskExpr):
-    """Merge of two frames of one partition each.
+    """Merge of two single-partition frames in one task.
 
     `texts` tell what is wrong when keys of a side are not unique, and are empty where they may.
     """
@@ -154,7 +154,7 @@ class SingleExpr(MergeTaskExpr):
 
 
 def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], rows: str) -> Any:
-    """Return the merge of a partition with all rows of the stored side.
+    """Return the merge of a partition with all rows of the build side.
 
     The name `rows` tells merges apart that store others of the same frame.
     """
@@ -179,7 +179,7 @@ def merge_with_all(frame: Any, stored: Any, plan: CachedPickle[PartitionPlan], r
 def merge_sides(
     left: Any, right: Any, plan: CachedPickle[PartitionPlan], texts: tuple[str, str]
 ) -> Any:
-    """Return the merge of two frames that are the only partitions of their sides.
+    """Return the merge of two single-partition sides.
 
     Raises
     ------

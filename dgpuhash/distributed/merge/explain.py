@@ -1,4 +1,4 @@
-"""Merges of a lazy frame in words: who asks, what is stored where, what is read and sent."""
+"""Describe the merges of a lazy frame in words: sides, storage, reads and traffic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_MERGE = (
 
 
 def explained(frame: dd.DataFrame, client: Client) -> str:
-    """Return in words how each merge of a frame runs; see `IndexAccessor.explain`."""
+    """Describe in words how each merge of a frame runs; see `IndexAccessor.explain`."""
     given = list(merges_of(frame.expr))
     optimized: Any = optimize_until(frame.expr, "simplified-logical")
     merges = list(merges_of(optimized))
@@ -63,7 +63,7 @@ def explained(frame: dd.DataFrame, client: Client) -> str:
 
 
 def merges_of(expression: Expr) -> Iterator[Expr]:
-    """Yield the merges of this library in an expression; those that others take, before them."""
+    """Yield this library's merges in an expression, inputs before their users."""
     stack, seen = [(expression, False)], set()
     while stack:
         each, visited = stack.pop()
@@ -77,7 +77,7 @@ def merges_of(expression: Expr) -> Iterator[Expr]:
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number of things in words.
+    """Return a count with its noun as text.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def counted(number: int, what: str) -> str:
 
 
 def sent_to_shards(placement: Placement) -> str:
-    """Return what a merge sends to stored rows of this placement."""
+    """Describe what a merge sends to rows with this placement."""
     if placement is Placement.REPLICATED:
         return "nothing: each worker has all rows"
     if placement is Placement.INDEPENDENT:
@@ -102,7 +102,7 @@ def _is_merge(each: Expr) -> bool:
 
 
 def _kind(merge: Expr) -> tuple[Any, ...]:
-    """Return what the optimizer does not change of a merge."""
+    """Return the properties of a merge that the optimizer does not change."""
     if isinstance(merge, MergeExpr | AlignedMergeExpr):
         return type(merge), repr(merge.arguments)
     return (type(merge),)
@@ -164,7 +164,7 @@ def _of_frames(
 
 
 def _checked(merge: MergeExpr | StandingMergeExpr) -> Iterator[str]:
-    """Yield which keys are checked to be unique."""
+    """Yield the sides whose keys are checked for uniqueness."""
     sides = [side for side, one in zip(("left", "right"), merge.validate, strict=True) if one]
     if sides:
         yield f"checked before: keys of the {' and the '.join(sides)} side are unique"
@@ -173,7 +173,7 @@ def _checked(merge: MergeExpr | StandingMergeExpr) -> Iterator[str]:
 def _of_divisions(
     merge: AlignedMergeExpr, written: Expr | None, merges: Sequence[Expr], client: Client
 ) -> list[str]:
-    """Return the lines about a merge of frames with known divisions."""
+    """Return the lines about an aligned join."""
     plan = merge.plan
     stored = "right" if plan.probing == "left" else "left"
     return [
@@ -218,7 +218,7 @@ def _by(plan: PartitionPlan) -> str:
 
 
 def _paired(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> str:
-    """Return the names of keys, those of both sides where they differ."""
+    """Return the names of keys, with both names where the sides differ."""
     named = [["the index" if label is None else repr(label) for label in each]
              for each in (ours, theirs)]  # fmt: skip
     pairs = zip(*named, strict=True)
@@ -250,7 +250,7 @@ def _placed(merge: MergeExpr, stored: str) -> str:
 
 
 def _stored(plan: PartitionPlan) -> str:
-    """Return the columns that are kept of the stored side."""
+    """Return the columns kept from the build side."""
     columns = _names(plan, [label for label in plan.stored_meta if str(label)[0] == "c"])
     beside = f" and columns {columns!r}" if columns else " alone"
     labels = any(str(label)[0] == "i" for label in plan.stored_meta)
@@ -259,7 +259,7 @@ def _stored(plan: PartitionPlan) -> str:
 
 
 def _names(plan: PartitionPlan, labels: Sequence[Hashable]) -> list[Hashable]:
-    """Return what columns of stored rows are called in their side."""
+    """Return the names that columns of stored rows have in their frame."""
     found: list[Hashable] = []
     keys: list[Hashable | None] = []
     for pair, columns in zip(plan.keys.pairs, plan.keys.columns, strict=True):
@@ -276,7 +276,7 @@ def _names(plan: PartitionPlan, labels: Sequence[Hashable]) -> list[Hashable]:
 
 
 def _read(merge: Any, written: Any, merges: Sequence[Expr], client: Client) -> Iterator[str]:
-    """Yield what is read of each side, after the optimizer's work."""
+    """Yield what is read of each side after optimization."""
     names = [each._name for each in merges]
     for side in ("left", "right"):
         now = getattr(merge, side)
@@ -296,13 +296,13 @@ def _read(merge: Any, written: Any, merges: Sequence[Expr], client: Client) -> I
 
 
 def size_of(side: Expr, columns: list[Hashable], client: Client) -> str:
-    """Return the bytes of some columns of a side in words, and a comma."""
+    """Return the bytes of some columns of a side as text, with a comma."""
     nbytes = _nbytes(side, columns, client)
     return "bytes unknown before it is read, " if nbytes is None else f"{format_bytes(nbytes)}, "
 
 
 def _chain(expression: Expr) -> Iterator[Expr]:
-    """Yield an expression, and what it takes columns and rows of."""
+    """Yield an expression and the chain of its inputs that select columns and rows."""
     yield expression
     while isinstance(expression, Projection | Filter):
         expression = expression.frame

@@ -1,4 +1,4 @@
-"""Expressions of merges, as Dask optimizes them."""
+"""Dask expressions of merges, and how the optimizer lowers them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from dgpuhash.frames.merge.partition import PartitionPlan
 
 
 class TailedExpr(ResultExpr, LoweredExpr):
-    """Merge whose partitions are those of a frame, and then hash ranges of the stored side.
+    """Merge with one partition per probe partition, then one per hash range of the build side.
 
     Without `probed` there are no partitions but those of `tails`, the hash ranges whose other rows
     are told (None: all of them).
@@ -54,16 +54,16 @@ class TailedExpr(ResultExpr, LoweredExpr):
     @property
     @abstractmethod
     def plan(self) -> PartitionPlan:
-        """How partitions are merged."""
+        """The merge plan for partitions."""
 
     @property
     def _asking(self) -> str:
-        """The operand whose partitions ask."""
+        """The operand on the probe side."""
         return "frame"
 
     @property
     def _tails(self) -> tuple[int, ...]:
-        """The hash ranges whose rows without a match are told."""
+        """The hash ranges whose unmatched rows are in the result."""
         if not self.plan.has_tail:
             return ()
         chosen = self.operand("tails")
@@ -78,7 +78,7 @@ class TailedExpr(ResultExpr, LoweredExpr):
         return (None,) * (count + len(self._tails) + 1)
 
     def _chosen_partitions(self) -> Expr:
-        """Return the merge of the partitions that are chosen.
+        """Return the merge of the selected partitions.
 
         Now, as Dask counts them: sources may put several of theirs into one later.
         """
@@ -101,7 +101,7 @@ class TailedExpr(ResultExpr, LoweredExpr):
 
 
 class MergeExpr(SidesExpr, TailedExpr):
-    """Merge of two frames: partitions of one ask for rows of the other.
+    """Merge of two frames: partitions of the probe side look up rows of the build side.
 
     `probing` is the side that asks, `ranges` the number of hash ranges of the other, `placement`
     says where its rows are, and `validate` which sides are to have unique keys. `single` are sides
@@ -123,12 +123,12 @@ class MergeExpr(SidesExpr, TailedExpr):
 
     @property
     def _npartitions(self) -> int:
-        """The number of partitions, under Dask's name for what was asked for."""
+        """The requested number of partitions, under Dask's name for it."""
         return int(self.npartitions)
 
     @property
     def _sides(self) -> tuple[Expr, Expr]:
-        """The side that asks, and the one that is stored."""
+        """The probe side and the build side."""
         sides = self.left, self.right
         return sides if self.probing == "left" else sides[::-1]
 
@@ -162,7 +162,7 @@ class MergeExpr(SidesExpr, TailedExpr):
         return self._typed(ProbeExpr(asking, build, plan, self.ranges, *shown, None, *checks))
 
     def _typed(self, merged: Expr) -> Expr:
-        """Return a merge whose partitions have one dtype of unknown categories."""
+        """Return a merge with one categorical dtype in all partitions."""
         typed = has_unknown_categories(self.plan)
         return TypedExpr(merged, self.plan, self.left, self.right) if typed else merged
 
@@ -180,7 +180,7 @@ class MergeExpr(SidesExpr, TailedExpr):
 def _checked(
     side: Expr, plan: PartitionPlan, other: str, ranges: int, seeds: KeySeeds, text: str
 ) -> BuildExpr:
-    """Return a build of keys of the side opposite `other`, to find keys of two rows."""
+    """Return a build of the keys on the side opposite `other`, to check their uniqueness."""
     given = plan.arguments
     keys = JoinArguments(
         "semi", given.on, given.left_on, given.right_on, given.left_index, given.right_index
@@ -190,7 +190,7 @@ def _checked(
 
 
 class StandingMergeExpr(TailedExpr):
-    """Merge of a frame with a standing index, and rows of it that nothing matches.
+    """Merge of a frame with a standing index that returns unmatched rows of the index too.
 
     `known` is the probe, and `ranges` the number of shards. `validate` tells of the frame and of
     the index whether keys are to be unique, and `seeds` are those of the keys of these checks.
@@ -206,7 +206,7 @@ class StandingMergeExpr(TailedExpr):
 
     @property
     def plan(self) -> PartitionPlan:
-        """How partitions are merged."""
+        """The merge plan for partitions."""
         found: PartitionPlan = self.known.plan
         return found
 

@@ -1,4 +1,4 @@
-"""Rows of the stored side of a merge that are so few that each asking task gets all of them."""
+"""Late broadcast: send a small build side whole to every probe task, without shards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RESULT_NBYTES = 2**10
 
 @dataclass(frozen=True, slots=True)
 class HeldRows:
-    """Stored rows of a partition that no owner has got."""
+    """Build-side rows of a partition that were not sent to owners."""
 
     rows: Any
     partition: int
@@ -50,7 +50,7 @@ class HeldRows:
 
 @dataclass(frozen=True, slots=True)
 class SentRows:
-    """Confirmation that the owners of a run have the stored rows of a partition."""
+    """Confirmation that the owners of a run have the build-side rows of a partition."""
 
     uid: str
     receipt: Receipt
@@ -60,7 +60,7 @@ Put: TypeAlias = SentRows | HeldRows
 
 
 def needs_shards(plan: PartitionPlan | DistinctPlan, unique: str) -> bool:
-    """Return whether unmatched stored rows are in the result, or their keys are to be unique."""
+    """Return whether the result has unmatched build rows, or build keys must be unique."""
     return bool(unique) or (isinstance(plan, PartitionPlan) and plan.has_tail)
 
 
@@ -70,12 +70,12 @@ def most_held_nbytes(plan: PartitionPlan | DistinctPlan, unique: str) -> int:
 
 
 def are_few(rows: Any, most_nbytes: int) -> bool:
-    """Return whether stored rows have at most so many bytes; 0: never."""
+    """Return whether build rows are within the limit for a late broadcast; 0: never."""
     return bool(most_nbytes) and frames_of(rows).nbytes(rows) <= most_nbytes
 
 
 def receipts_of(puts: Sequence[Put], change: CachedPickle[Change]) -> list[Receipt]:
-    """Return the receipts of all partitions; those whose rows were held are sent now."""
+    """Return the receipts of all partitions, after sending the rows kept back so far."""
     return [
         shuffle_partition(each.rows, change, each.partition, each.partition)
         if isinstance(each, HeldRows)
@@ -85,7 +85,7 @@ def receipts_of(puts: Sequence[Put], change: CachedPickle[Change]) -> list[Recei
 
 
 def all_held(puts: Sequence[Put], like: Any) -> Any | None:
-    """Return the rows of all partitions, as `like` has them, unless an owner has got some.
+    """Return the rows of all partitions in the form of `like`; None if an owner has some.
 
     Raises ColumnError where those of one partition would be rounded beside those of another.
     """
@@ -99,13 +99,13 @@ def all_held(puts: Sequence[Put], like: Any) -> Any | None:
 
 
 def hold_rows(frame: Any, plan: CachedPickle[PartitionPlan], number: int) -> HeldRows:
-    """Return the stored rows of a partition, of which each worker fetches a copy."""
+    """Return the build rows of a partition, for each worker to fetch a copy."""
     with raise_without_traceback(), memory_errors_of("merge"):
         return HeldRows(plan.opened().stored(frame), number)
 
 
 def merge_with_copy(frame: Any, plan: CachedPickle[PartitionPlan], *held: HeldRows) -> Any:
-    """Return the merge of a partition with the stored rows of all partitions of the other side."""
+    """Return the merge of a partition with a copy of all build rows."""
     with raise_without_traceback(), memory_errors_of("merge"):
         opened = plan.opened()
         make = partial(_copy_of, held, opened.stored_meta)
@@ -113,7 +113,7 @@ def merge_with_copy(frame: Any, plan: CachedPickle[PartitionPlan], *held: HeldRo
 
 
 def _copy_of(held: Sequence[HeldRows], like: Any) -> Any:
-    """Return the rows of all partitions, put together once on each worker.
+    """Return the rows of all partitions, concatenated once on each worker.
 
     Raises OutOfMemoryError when they are too large for this worker or its GPU.
     """
@@ -130,7 +130,7 @@ def _copy_of(held: Sequence[HeldRows], like: Any) -> Any:
 
 
 def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:
-    """Return the merge of a partition with all rows of the other side, as they are stored."""
+    """Return the merge of a partition with all build rows, in stored form."""
     keys = known_keys.of(stored, "", lambda: keys_of(stored, plan, len(frame)))
     if plan.is_filter:
         return filtered(frame, keys, plan)
@@ -141,7 +141,7 @@ def merge_with_rows(frame: Any, stored: Any, plan: PartitionPlan) -> Any:
 
 
 def filtered(frame: Any, keys: StoredKeys, plan: PartitionPlan) -> Any:
-    """Return the rows of a partition that a semi or anti merge keeps."""
+    """Return the rows of a partition that a semi or anti join keeps."""
     xp = frames_of(frame).xp
     partners, pairs = keys.find_matches(KeyColumns.of(plan.asked(frame)))
     if partners is None:
@@ -154,21 +154,21 @@ def filtered(frame: Any, keys: StoredKeys, plan: PartitionPlan) -> Any:
 
 
 def check_size(worker: Any, rows: int, frame: Any, stored: Any) -> None:
-    """Raise OutOfMemoryError when the result has more rows than fit the memory."""
+    """Raise OutOfMemoryError if the result's rows exceed the memory."""
     if rows > len(frame):
         each = [frames_of(side).rows_nbytes(side) / max(1, len(side)) for side in (frame, stored)]
         ResultLimit(worker, each[0], FINER).expect(rows, each[1])
 
 
 def keys_of(stored: Any, plan: PartitionPlan, asked: int) -> StoredKeys:
-    """Return the keys of rows as they are stored, for so many to be asked for."""
+    """Return a hash table of build rows, sized for a number of lookups."""
     names = plan.key_labels
     stored = frames_of(stored).conform(stored[names], plan.stored_meta[names])
     return StoredKeys(KeyColumns.of(stored), plan.encoder(), asked)
 
 
 class KnownKeys:
-    """Keys of frames that tasks of this process merge with, as long as the frames are there.
+    """Hash tables of frames for merges in this process, freed with their frames.
 
     And of the first of several frames all of these together.
     """
@@ -181,7 +181,7 @@ class KnownKeys:
         return len(self._known)
 
     def of(self, frame: Any, rows: str, make: Callable[[], Any]) -> Any:
-        """Return the keys of a frame, made once; the name `rows` tells several of one apart."""
+        """Return the hash table of a frame, built once; `rows` names one of several per frame."""
         key = id(frame), rows
         with self._lock:
             known = self._known.get(key)

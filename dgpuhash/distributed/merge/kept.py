@@ -1,4 +1,4 @@
-"""Builds that stay on the workers for the next merges, while the frame that they are of is held."""
+"""Build cache: keep hash tables of persisted frames on the workers for later merges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEEPER = f"{NAME}-kept"
 
 @dataclass(frozen=True, slots=True)
 class KeptStats:
-    """What stays of the builds of one client.
+    """Statistics of one client's cached builds.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class KeptStats:
 
 @dataclass
 class Kept:
-    """A build that stays.
+    """A cached build.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Kept:
 
 @dataclass
 class Keeping:
-    """What a client wants: the most bytes (None: by the workers' memory), and what it got."""
+    """A client's cache: its limit in bytes (None: by the workers' memory) and builds."""
 
     limit: int | None
     again: int = 0
@@ -79,7 +79,7 @@ class Keeping:
 
 
 class KeptBuilds:
-    """The builds of persisted frames that stay, on the scheduler.
+    """Build cache of all clients, on the scheduler.
 
     A build is the result of its last task, and is there while somebody wants that. Here it is
     wanted in the name of `KEEPER`, until a partition of the frame is released, its client leaves or
@@ -97,18 +97,18 @@ class KeptBuilds:
         return len(self._kept)
 
     def keep_for(self, client: str, limit: int | None) -> None:
-        """Keep the builds of a client from now on, in so many bytes."""
+        """Cache a client's builds from now on, up to a number of bytes."""
         self._clients.setdefault(client, Keeping(limit)).limit = limit
         self._make_room(client)
 
     def stop(self, client: str) -> None:
-        """Drop the builds of a client, and keep none from now on."""
+        """Drop a client's builds, and cache none from now on."""
         self._clients.pop(client, None)
         for key in [key for key, kept in self._kept.items() if kept.client == client]:
             self._drop(key)
 
     def stats(self, client: str) -> KeptStats | None:
-        """Return what stays for a client, None where nothing is to."""
+        """Return the statistics of a client's cache; None without a cache."""
         keeping = self._clients.get(client)
         if keeping is None:
             return None
@@ -119,7 +119,7 @@ class KeptBuilds:
         )  # fmt: skip
 
     def built(self, key: Any, uid: str, workers: Iterable[str]) -> None:
-        """Keep a build that is complete, if its client wants that and holds all it was made of."""
+        """Cache a complete build, if its client has a cache and holds all inputs."""
         if not self._clients:
             return
         task = self._scheduler.tasks[key]
@@ -141,14 +141,14 @@ class KeptBuilds:
         fire_and_forget(self.measure(client))
 
     def over(self, key: Any) -> None:
-        """Drop what is made of a task that is at rest now, or is its result."""
+        """Drop builds whose input task, or whose result, is released."""
         if self._kept:
             for build in [key, *self._by_source.get(key, ())]:
                 if build in self._kept:
                     self._drop(build)
 
     def asked(self, tasks: Iterable[Any]) -> None:
-        """Count the builds that new tasks ask, and drop those that they mark."""
+        """Count the builds that new tasks probe, and drop those that they would mark."""
         if not self._kept:
             return
         new = set(tasks)
@@ -175,7 +175,7 @@ class KeptBuilds:
         return sum(min(most, int(each * share) or most) for each in limits)
 
     def _make_room(self, client: str) -> None:
-        """Drop the builds asked longest ago, until those of a client have room."""
+        """Drop the least recently used builds until a client is within its limit."""
         keeping = self._clients.get(client)
         if keeping is None:
             return
@@ -186,7 +186,7 @@ class KeptBuilds:
             self._drop(oldest)
 
     async def measure(self, client: str) -> None:
-        """Ask the workers how large the builds of a client are, and drop those without room."""
+        """Get the size of a client's builds from the workers, and drop those beyond the limit."""
         for kept in self._of(client):
             call = encode_call(build_size, kept.uid)
             try:
@@ -199,7 +199,7 @@ class KeptBuilds:
         self._make_room(client)
 
     def _drop(self, key: Any) -> None:
-        """Want a build no more; it is freed with the loop's next turn, if nobody asks it."""
+        """Release a build; the loop frees it in its next turn if no task probes it."""
         for name in self._kept.pop(key).sources:
             self._by_source[name].discard(key)
             if not self._by_source[name]:
@@ -218,7 +218,7 @@ def task_name(key: Any) -> str:
 
 
 def _held(task: Any) -> Iterator[Any]:
-    """Yield the tasks that a build was made of whose results clients hold.
+    """Yield the input tasks of a build whose results clients hold.
 
     None for those that nobody holds.
     """
@@ -242,7 +242,7 @@ def _wants(client: str, task: Any) -> bool:
 
 
 def _marking(task: Any) -> bool:
-    """Return whether tasks that ask a build mark rows of it."""
+    """Return whether tasks that probe a build mark its rows."""
     return any(
         task_name(after.key).startswith(RECEIPT)
         for probe in task.dependents
@@ -251,7 +251,7 @@ def _marking(task: Any) -> bool:
 
 
 def build_size(uid: str, dask_worker: Any) -> int | None:
-    """Return the bytes of a worker's shard, None where they are not known."""
+    """Return the bytes of a worker's shard; None if unknown."""
     host = dask_worker.plugins.get(NAME)
     shard = None if host is None else host.shards.standing(uid)
     return None if shard is None else shard_size(shard.index)[1]

@@ -1,4 +1,4 @@
-"""Count the columns of which merges round integers to floats, as pandas does beside nulls.
+"""Count columns with integers rounded to floats in merges, as pandas does beside nulls.
 
 Tasks log an event of the topic ``dgpuhash-rounded`` for each partition; the scheduler counts them.
 """
@@ -19,7 +19,7 @@ TOPIC = topic_of("rounded")
 
 @dataclass(frozen=True, slots=True)
 class LoggedRounding:
-    """Function that logs the rounded columns of a partition, in the task that merges it.
+    """Function that logs a partition's rounded columns, called in its merge task.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Runs on the scheduler, of merges and groupbys: who holds what, until when, again after a loss."""
+"""Scheduler plugin: free the workers' state of finished merges, restart it after a loss."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AT_REST = {"released", "forgotten", "erred"}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the workers hold for the tasks of one merge or groupby.
+    """Worker-side state of one merge or groupby.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Run:
 
 
 class MergeRuns(SchedulerPlugin):
-    """Scheduler plugin that frees runs when their tasks are over, and begins them again.
+    """Scheduler plugin that frees runs after their tasks, and restarts them after a loss.
 
     A run belongs to the key of its `seal`, the task that all probes depend on. It is over when that
     task is released, erred or forgotten. When a worker of it is lost, its tasks begin again,
@@ -97,7 +97,7 @@ class MergeRuns(SchedulerPlugin):
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Free the run of a task that is over, or let one that is complete stay."""
+        """Free the run of a finished task, or cache its build."""
         if finish == "forgotten":
             self._begun.discard(key)
         if finish in AT_REST:
@@ -116,7 +116,7 @@ class MergeRuns(SchedulerPlugin):
     def remove_worker(
         self, scheduler: Any, worker: str, *, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Begin the runs again that the worker was part of; free what it had opened alone."""
+        """Restart the runs of a lost worker; free those that it had not finished opening."""
         for opener, run in list(self.opening.values()):
             if opener == worker:
                 self.free(run)
@@ -130,24 +130,24 @@ class MergeRuns(SchedulerPlugin):
             self.begin_again(key, stimulus_id)
 
     def update_graph(self, scheduler: Any, *, tasks: list[Any], **kwargs: Any) -> None:
-        """Note the builds that stay and are asked again; watch that the tasks go on."""
+        """Record the cached builds that a graph probes, and watch its tasks for stalls."""
         self.kept.asked(tasks)
         self.stalls.note(tasks)
 
     async def close(self) -> None:
-        """End the watch with the scheduler."""
+        """End the stall watch with the scheduler."""
         self.stalls.stop()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
-        """Let no build of a client stay that has left."""
+        """Drop the cached builds of a client that has left."""
         self.kept.stop(client)
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Count the columns that a merge has rounded."""
+        """Count the columns that a merge rounded."""
         self.rounded.note(topic, msg)
 
     def begin_again(self, key: Any, stimulus_id: str) -> None:
-        """Have all tasks of a run made again."""
+        """Release all tasks of a run, so that they run again."""
         seal = self.scheduler.tasks.get(key)
         if seal is None or seal.state == "erred":
             return
@@ -162,7 +162,7 @@ class MergeRuns(SchedulerPlugin):
         move_tasks(self.scheduler, wanted, stimulus_id)
 
     def begun(self, key: Any, homes: tuple[str, ...]) -> None:
-        """Have answers made at their homes, and marks again that were made in an earlier run."""
+        """Move results to their owners, and recompute marks of an earlier run."""
         seal = self.scheduler.tasks[key]
         for each in seal.dependents if homes else ():
             # Dask would run all of them where the seal's result lies.
@@ -178,14 +178,14 @@ class MergeRuns(SchedulerPlugin):
         move_tasks(self.scheduler, moved, "dgpuhash-marks-again")
 
     def free(self, run: Run) -> None:
-        """Free what workers hold of a run, or may come to hold."""
+        """Free the workers' state of a run, also state that is still being created."""
         self.opening.pop(run.uid, None)
         for worker in run.workers:
             fire_and_forget(_freed(self.scheduler, worker, run.free))
 
 
 async def _freed(scheduler: Any, worker: str, free: bytes) -> None:
-    """Free what a worker holds of a run, also when it is silent for a while.
+    """Free a worker's state of a run, with retries while the worker is silent.
 
     And once more: a worker that was stopped may open a shard after that, as it was told before.
     """
@@ -204,7 +204,7 @@ def _free_run(run: Run, dask_scheduler: Any) -> None:
 
 
 def free_run(client: Client, run: Run) -> None:
-    """Free what workers may hold of a run that never began."""
+    """Free the workers' state of a run that never started."""
     call_scheduler(client, _free_run, run)
 
 
@@ -218,12 +218,12 @@ def _install(dask_scheduler: Any) -> None:
 
 
 def install_runs(client: Client) -> None:
-    """Install the plugin, which from now on watches the graphs of merges and groupbys."""
+    """Install the plugin, which watches all later graphs of merges and groupbys."""
     call_scheduler(client, _install)
 
 
 def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], object]) -> Any:
-    """Return the answer of the run that a key has: of this one where there is none.
+    """Return the opening result of a key's run; register this one if there is none.
 
     `open_it` opens it on its workers. Where the worker is lost that does so, it is freed there.
 
@@ -247,7 +247,7 @@ def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], obje
 
 
 def begin_run(client: Client, key: Any, run: Run, *, announced: bool = False) -> Any:
-    """Make a run known; return the answer of the run that the key has from now on.
+    """Register a started run; return the opening result of the key's current run.
 
     Another attempt of the task may have begun one before; this one is freed then. One that was
     announced may have been freed before, when this worker was thought lost.
@@ -266,23 +266,23 @@ def begin_run(client: Client, key: Any, run: Run, *, announced: bool = False) ->
 
 
 def keep_builds(client: Client, limit: int | None) -> None:
-    """Let builds of frames that the client holds stay for its next merges, in so many bytes."""
+    """Cache builds of the client's persisted frames, up to a number of bytes."""
     call_scheduler(client, _keep, client.id, limit)
 
 
 def drop_builds(client: Client) -> None:
-    """Let no build of the client stay any more."""
+    """Drop the cached builds of a client, and cache no more."""
     call_scheduler(client, _stop, client.id)
 
 
 def kept_builds(client: Client) -> KeptStats | None:
-    """Return what stays of the builds of a client, None where nothing is to."""
+    """Return the statistics of a client's build cache; None without one."""
     found: KeptStats | None = call_scheduler(client, _stats, client.id)
     return found
 
 
 def rounded_columns(client: Client, uid: str) -> Counter[str]:
-    """Return in how many partitions merges of a uid have rounded columns (see `LoggedRounding`)."""
+    """Return in how many partitions merges of a uid rounded columns (see `LoggedRounding`)."""
     found: Counter[str] = call_scheduler(client, _rounded, uid)
     return found
 
@@ -306,12 +306,12 @@ def _rounded(uid: str, dask_scheduler: Any) -> Counter[str]:
 
 
 def current_run(client: Client, key: Any) -> Any:
-    """Return the answer of the key's run, None where there is none."""
+    """Return the opening result of a key's run; None without a run."""
     return call_scheduler(client, _current, key)
 
 
 def run_of_part(client: Client, part: Any) -> tuple[Any, Any]:
-    """Return the key of the seal that needs a task, and the answer of its run, None without one.
+    """Return the seal key that needs a task, and the opening result of its run or None.
 
     Dask names a task that it has fused with others, and the seal by it, when its graph is made.
 
@@ -364,13 +364,13 @@ def _current_of_part(part: Any, dask_scheduler: Any) -> tuple[Any, Any] | None:
 
 
 def begin_anew(client: Client, key: Any) -> None:
-    """Have the task of a key, which runs, and all that it needs begin again; raises Reschedule."""
+    """Restart the calling task with all its dependencies; raises Reschedule."""
     call_scheduler(client, _begin_anew, key)
     raise Reschedule
 
 
 def end_run(client: Client, key: Any) -> None:
-    """Free the run of a key, whose task needs it no more."""
+    """Free the run of a key that its task no longer needs."""
     call_scheduler(client, _end, key)
 
 
@@ -387,7 +387,7 @@ def _begin_anew(key: Any, dask_scheduler: Any) -> None:
 
 
 async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
-    """Return whether a run is over, once the scheduler has noticed what happened to its workers."""
+    """Return whether a run has ended, after the scheduler noticed its workers' fate."""
     runs = _plugin(dask_scheduler).runs
     loop = asyncio.get_running_loop()
     end = loop.time() + NOTICE_SECONDS
@@ -411,7 +411,7 @@ async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
 
 @contextmanager
 def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
-    """Guard a task of a run: where a loss ends the run, the task runs again with the next one.
+    """Guard a task of a run: if a loss ends the run, the task reruns in the next one.
 
     Without a `key`, the task asks a standing index, which no task can make again.
     """
@@ -428,7 +428,7 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
 def open_run(
     begin: Callable[[Client, CachedPickle[Task], Any], Answer], task: CachedPickle[Task], key: Any
 ) -> tuple[Any, Answer]:
-    """Return the key of a seal and the answer of its run, which `begin` opens where there is none.
+    """Return a seal's key and the opening result of its run; `begin` starts it if needed.
 
     It is called again where a worker leaves meanwhile. Without `key`, the seal is that of the
     current task.

@@ -1,4 +1,4 @@
-"""Expressions of two sides, and what Dask's optimizer moves from their result to them."""
+"""Base of merge expressions: push projections and filters down to both sides."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from dgpuhash.frames.merge.rows import first_repeat
 
 
 class SidesExpr(ResultExpr):
-    """Merge of two frames, whose first operands are both sides and the arguments of the merge."""
+    """Merge expression with both sides and the merge's arguments as first operands."""
 
     @functools.cached_property
     def plan(self) -> PartitionPlan:
-        """How partitions are merged."""
+        """The merge plan for partitions."""
         return plan_of(self.left._meta, self.right._meta, self.arguments, self.probing)
 
     @functools.cached_property
@@ -39,11 +39,11 @@ class SidesExpr(ResultExpr):
 
     @property
     def _takes_filters(self) -> bool:
-        """Whether rows may be left out before the merge."""
+        """Whether filters may be pushed down to the sides."""
         return not any(self.validate)
 
     def _narrowed(self) -> Expr | None:
-        """Return the merge that filters by the right side's keys alone, None where it does."""
+        """Return a semi or anti join that reads only the right side's keys, or None."""
         if not self.plan.is_filter:
             return None
         wanted = self._key_columns("right")
@@ -60,13 +60,13 @@ class SidesExpr(ResultExpr):
         return super()._simplify_up(parent, dependents)
 
     def _key_columns(self, side: str) -> set[Hashable]:
-        """Return the columns of a side that are keys."""
+        """Return the key columns of a side."""
         frame = self.left if side == "left" else self.right
         labels = {getattr(pair, f"{side}_label") for pair in self.plan.keys.pairs}
         return {label for label in frame.columns if label in labels}
 
     def _projected_before(self, parent: Expr, dependents: Any) -> Expr | None:
-        """Return the merge of the columns that are wanted."""
+        """Return the merge with its sides projected to the needed columns."""
         sides = self.left, self.right
         if not all(_are_unique(side.columns) for side in sides) or self.arguments.columns:
             return None
@@ -94,7 +94,7 @@ class SidesExpr(ResultExpr):
         return made[parent.operand("columns")]
 
     def _filtered_before(self, parent: Any, dependents: Any) -> Expr | None:
-        """Return the merge of sides of which filters have kept some rows, and what is left of them.
+        """Return the merge with filters pushed down to its sides, and the remaining filter.
 
         All conditions at once: Dask makes one filter of two that follow each other.
         """
@@ -116,7 +116,7 @@ class SidesExpr(ResultExpr):
         return Filter(made, functools.reduce(And, rest)) if rest else made
 
     def _sides_of(self, used: set[Hashable] | None) -> list[int]:
-        """Return the sides whose rows a condition on some columns may leave out before."""
+        """Return the sides to which a condition on some columns can be pushed down."""
         arguments, plan = self.arguments, self.plan.plan
         if not used or arguments.how == "cross" or arguments.how.endswith("_anti"):
             return []
@@ -158,7 +158,7 @@ _MOST_PLANS = 256
 
 
 def not_unique(validate: tuple[bool, bool]) -> tuple[str, str]:
-    """Return what is wrong when keys of each side are not unique; empty where they may."""
+    """Return error texts for each side in case its keys repeat; empty where they may."""
     many = {(True, True): "one-to-one", (True, False): "one-to-many", (False, True): "many-to-one"}
     ours, theirs = (
         f"Merge keys are not unique in {side} dataset; not a {many[validate]} merge" if one else ""
@@ -168,7 +168,7 @@ def not_unique(validate: tuple[bool, bool]) -> tuple[str, str]:
 
 
 def raise_if_repeated(plan: PartitionPlan, left: Any, right: Any, texts: tuple[str, str]) -> None:
-    """Raise MergeError with the text of a side whose keys are not unique, where it has one."""
+    """Raise MergeError with a side's text if its keys repeat."""
     if any(texts) and plan.arguments.how != "cross":
         for text, keys in zip(texts, plan.arguments.keys(left, right).sides, strict=True):
             if text and first_repeat(keys) >= 0:
@@ -176,7 +176,7 @@ def raise_if_repeated(plan: PartitionPlan, left: Any, right: Any, texts: tuple[s
 
 
 def _conditions(predicate: Expr) -> list[Expr]:
-    """Return the conditions that are all to hold."""
+    """Return the conditions of a conjunction."""
     if isinstance(predicate, And):
         return [*_conditions(predicate.left), *_conditions(predicate.right)]
     return [predicate]
@@ -187,7 +187,7 @@ def _are_unique(labels: Any) -> bool:
 
 
 def _columns_used(predicate: Expr, merge: Expr) -> set[Hashable] | None:
-    """Return the columns of a merge that a predicate reads, None unless it reads only those."""
+    """Return the columns of a merge that a predicate reads; None if it reads more."""
     used: set[Hashable] = set()
     stack: list[Any] = [predicate]
     while stack:

@@ -1,4 +1,4 @@
-"""Watch on the scheduler that ends merges and groupbys held up for good by full workers."""
+"""Scheduler watch: end merges and groupbys deadlocked by full workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Computation:
 
 
 class StallWatch:
-    """Computations of a scheduler, looked at while they have tasks.
+    """Periodic check of a scheduler's computations for deadlocks.
 
     Dask begins no tasks on a worker whose memory is full, and lets them wait without end where
     nothing can be spilled, or where the last worker was ended. Such a computation ends in an error
@@ -58,7 +58,7 @@ class StallWatch:
         self._looks: PeriodicCallback | None = None
 
     def note(self, keys: Sequence[Any]) -> None:
-        """Watch the tasks of a graph, if some are of this library."""
+        """Watch a graph if it has tasks of this library."""
         if not any(map(_is_ours, keys)):
             return
         self._computations.append(Computation(tuple(keys)))
@@ -68,13 +68,13 @@ class StallWatch:
             self._looks.start()
 
     def stop(self) -> None:
-        """End the looks."""
+        """Stop the periodic check."""
         if self._looks is not None:
             self._looks.stop()
             self._looks = None
 
     def look(self) -> None:
-        """Forget what is over, and end what has stood still for too long."""
+        """Forget finished computations, and end those without progress for too long."""
         tasks = self._scheduler.tasks
         self._computations = [
             each for each in self._computations if any(key in tasks for key in each.keys)
@@ -93,7 +93,7 @@ class StallWatch:
                 self._end(waiting, seconds)
 
     def _waiting(self, computation: Computation) -> list[Any]:
-        """Return the tasks that wait for full or lost workers; none where any goes on, or did."""
+        """Return tasks that wait for full or lost workers; none if any task makes progress."""
         states, waiting, others = Counter[str](), [], False
         for key in computation.keys:
             task = self._scheduler.tasks.get(key)
@@ -113,7 +113,7 @@ class StallWatch:
         return [] if others else waiting
 
     def _end(self, waiting: list[Any], seconds: float) -> None:
-        """End tasks that wait, and what depends on them."""
+        """Fail waiting tasks and their dependents."""
         paused = paused_workers(self._scheduler)
         stands = (
             f"a merge or groupby stands still: {len(waiting):,} of its tasks have waited for "

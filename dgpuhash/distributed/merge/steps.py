@@ -1,4 +1,4 @@
-"""Expressions of the tasks of a merge: builds, standing indexes and probes."""
+"""Dask expressions of a merge's tasks: builds, standing indexes and probes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from dgpuhash.frames.merge.partition import PartitionPlan
 
 
 class StoredRows:
-    """A plan, as far as it decides what is stored: its token names builds that can be shared."""
+    """The part of a plan that determines the build; its token identifies shareable builds."""
 
     def __init__(self, plan: PartitionPlan | DistinctPlan) -> None:
         self.plan = plan
@@ -50,7 +50,7 @@ class StoredRows:
 
 
 class StoringExpr(SharedExpr):
-    """Expression of the stored side of a merge.
+    """Expression of the build side of a merge.
 
     `seeds` are those of the process that made the expression, and in its token: partitions that are
     computed one after the other are of the same hash ranges. Rows of at most
@@ -64,20 +64,20 @@ class StoringExpr(SharedExpr):
 
     @functools.cached_property
     def _packed(self) -> CachedPickle[BuildTask]:
-        """What the tasks have in common, as they get it."""
+        """Common arguments of the tasks, pickled."""
         how = self.ranges, self.seeds, self.unique, self.frame.npartitions, self.held_nbytes
         return CachedPickle.of(BuildTask(self.stored.plan, *how))
 
 
 class PutExpr(StoringExpr, PartitionExpr):
-    """Partitions of the stored side, sent to the owners of their rows."""
+    """Send partitions of the build side to the owners of their rows."""
 
     def _task(self, name: Any, index: int) -> Task:
         return Task(name, put_rows, TaskRef((self.frame._name, index)), self._packed, index)
 
 
 class BuildExpr(StoringExpr):
-    """Shards with the rows of a frame while probes ask them; its one key is their seal.
+    """Shards of a frame's rows for probes; the only key is the seal task.
 
     `is_put` tells whether the frame is a `PutExpr`.
     """
@@ -96,7 +96,7 @@ class BuildExpr(StoringExpr):
         return None
 
     def put(self) -> BuildExpr:
-        """Return the shards of rows that tasks put there, one for each partition."""
+        """Return shards filled by put tasks, one per partition."""
         how = self.operands[1:6]
         return BuildExpr(PutExpr(self.frame, *how), *how, True)
 
@@ -107,7 +107,7 @@ class BuildExpr(StoringExpr):
 
 
 class GatedExpr(Blockwise):
-    """Partitions of a side that asks, which are not read before the build of the other is sealed.
+    """Probe partitions that are not read before the build is sealed.
 
     Dask fuses it with what reads them. Otherwise idle workers would read on while the last rows are
     put, and keep what they read.
@@ -130,7 +130,7 @@ class GatedExpr(Blockwise):
 
 
 class StandingExpr(Expr):
-    """A standing index, as probes ask it that mark what they find."""
+    """A standing index, for probes that mark the rows they match."""
 
     _parameters = ["descriptor", "merge"]  # noqa: RUF012
 
@@ -151,7 +151,7 @@ class StandingExpr(Expr):
 
 
 class ProbeExpr(SharedExpr):
-    """Tasks of a merge: a probe for each partition, and tails of hash ranges.
+    """Probe tasks, one per partition, and tail tasks for unmatched rows.
 
     Operands after the parameters are builds that the probes wait for; `known` is the probe of a
     standing index.
@@ -203,7 +203,7 @@ class ProbeExpr(SharedExpr):
 
 
 class RowsExpr(RangesExpr):
-    """Stored rows, one partition a hash range: of a build, or of a standing index."""
+    """Rows of a build or of a standing index, one partition per hash range."""
 
     _parameters = ["build", "plan", "meta", "ranges", "_partitions"]  # noqa: RUF012
     _defaults = {"_partitions": None}  # noqa: RUF012
@@ -213,7 +213,7 @@ class RowsExpr(RangesExpr):
         return self.meta
 
     def answered(self) -> list[Any] | None:
-        """Return futures of the distinct rows of each hash range; None where it takes tasks."""
+        """Return futures of the distinct rows by hash range; None if tasks must compute them."""
         build, plan = self.build, self.plan
         is_build = isinstance(build, BuildExpr) and not build.is_put
         if not is_build or frames_of(self.meta).device != "cpu":
@@ -232,7 +232,7 @@ class RowsExpr(RangesExpr):
         return type(self)(build.put(), *self.operands[1:])
 
     def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
-        """Read only those results of groups that are wanted."""
+        """Read only the selected results of groups."""
         plan = self.plan
         if not isinstance(parent, Projection) or not isinstance(plan, LabelledResults):
             return super()._simplify_up(parent, dependents)

@@ -1,4 +1,4 @@
-"""Tasks that read stored rows of a hash range: all, or those that no partition has found."""
+"""Tasks for the stored rows of a hash range: all of them, or the unmatched ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RANGES = "use more hash ranges (npartitions=), or workers with more memory"
 
 
 def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: ProbeReceipt) -> Any:
-    """Return the stored rows of a hash range that no partition has found."""
+    """Return the unmatched build rows of a hash range."""
     with (
         raise_without_traceback(),
         memory_errors_of("merge"),
@@ -43,7 +43,7 @@ def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: P
 def stored_rows(
     built: Built, plan: CachedPickle[DistinctPlan] | None, number: int, ranges: int
 ) -> Any:
-    """Return the stored rows of a hash range, as a plan restores them.
+    """Return the stored rows of a hash range in their original form.
 
     Rows that are few have no owners: all of them are the first hash range's.
     """
@@ -114,7 +114,7 @@ def _pages(
 
 
 def _marks_of_copies(descriptor: Descriptor, join: str, but: int) -> Any:
-    """Return the marks of all copies of the rows but one, together."""
+    """Return the union of the marks of all copies but one."""
     worker, found = current_worker(), None
     for part, shard in enumerate(descriptor.shards):
         if part != but:

@@ -1,4 +1,4 @@
-"""Tasks of a merge: put, seal, probe and confirm."""
+"""Tasks of a merge: send build rows, seal the build, probe it, confirm matches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ SENDING = 3
 
 @dataclass(frozen=True, slots=True)
 class BuildTask:
-    """What the tasks of a build have in common.
+    """Common arguments of a build's tasks.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class BuildTask:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A build whose shards wait for rows."""
+    """A run whose shards accept build rows."""
 
     uid: str
     descriptor: CachedPickle[Descriptor]
@@ -103,7 +103,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Shards that can be asked, of a run.
+    """A sealed run, whose shards can be probed.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class Built:
 
 
 def open_build(task: CachedPickle[BuildTask], key: Any = None) -> tuple[Any, Opened]:
-    """Return a seal's key and its run; the first one chooses owners, and opens their shards.
+    """Return a seal's key and its run; the first caller chooses owners and opens shards.
 
     Without `key`, the current task puts a partition for the seal.
     """
@@ -143,7 +143,7 @@ def open_build(task: CachedPickle[BuildTask], key: Any = None) -> tuple[Any, Ope
 
 
 def _open_shards(client: Client, packed: CachedPickle[BuildTask], key: Any) -> Opened:
-    """Return the run of the key, which is begun on the workers that are there.
+    """Return the run of the key, started on the current workers.
 
     Raises IndexLost when one of them leaves meanwhile.
     """
@@ -178,7 +178,7 @@ def free_shard(uid: str, dask_worker: Any) -> None:
 
 
 def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int) -> Put:
-    """Send the rows of a partition to their owners; return the receipt, or rows that are few."""
+    """Send a partition's rows to their owners; return the receipt, or the rows if few."""
     with raise_without_traceback():
         build, memory = task.opened(), plugin_of(current_worker()).shards.memory
         if memory is not None:
@@ -192,7 +192,7 @@ def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int) -> Put:
 
 
 def seal(task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
-    """Make the rows visible to probes; send those that were held, unless all were."""
+    """Make the build visible to probes; send rows that were kept back, unless all were."""
     with raise_without_traceback(), memory_errors_of("merge"):
         build, client = task.opened(), task_client()
         rows = all_held(puts, build.plan.stored_meta)
@@ -219,7 +219,7 @@ def seal(task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
 
 
 def open_marks(descriptor: CachedPickle[Descriptor], key: Any) -> Built:
-    """Begin the marks of a merge with a standing index."""
+    """Start marking matched rows of a standing index."""
     with raise_without_traceback():
         client = task_client()
         found = current_run(client, key)
@@ -240,7 +240,7 @@ def free_marks(uid: str, marks: str, dask_worker: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProbeTask:
-    """Probe of partitions, as tasks carry it.
+    """Arguments of a probe task.
 
     Attributes
     ----------
@@ -275,7 +275,7 @@ class ProbeTask:
                 release_arrow()
 
     def probe(self, sealed: Built) -> Probe:
-        """Return the probe of a run; its tasks share one, which probes for several at once."""
+        """Return the run's probe, which tasks share so that it serves several at once."""
         marks = (sealed.marks or self.token) if self.tailed else ""
         assert sealed.descriptor is not None
         return _probe(self.plan, sealed.descriptor, marks)
@@ -302,7 +302,7 @@ def _probe(
 
 @dataclass(frozen=True, slots=True)
 class ProbeReceipt:
-    """Confirmation that a partition has marked what it found, and a digest of its keys."""
+    """Confirmation that a partition marked its matches, with a digest of its keys."""
 
     partition: int
     uid: str
@@ -312,7 +312,7 @@ class ProbeReceipt:
 def confirm(
     frame: Any, merged: Any, sealed: Built, probe: ProbeTask, partition: int
 ) -> ProbeReceipt:
-    """Return the receipt of a partition, once its merge is there.
+    """Return the receipt of a partition after its merge.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Results whose categories Dask does not know, each with categories of the same dtype."""
+"""Give merge results with unknown categoricals one categorical dtype across partitions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dgpuhash.frames.merge.partition import PartitionPlan
 
 
 def has_unknown_categories(plan: PartitionPlan) -> bool:
-    """Return whether columns of a merge have categories that only the partitions know."""
+    """Return whether the result has categoricals whose categories Dask does not know."""
     return not plan.is_filter and any(is_unknown(dtype) for dtype in plan.meta.dtypes)
 
 
 class TypedExpr(Expr):
-    """Merge of two sides, whose unknown categories have the dtypes of the first partitions' ones.
+    """Merge whose unknown categories get the dtype of the first partition's categories.
 
     A partition that has found nothing knows no category, and Dask puts no others together.
     """
@@ -39,7 +39,7 @@ class TypedExpr(Expr):
         return None
 
     def _simplify_up(self, parent: Expr, dependents: Any) -> Expr | None:
-        """Return the projection of columns without the dtypes of those that it drops."""
+        """Return the projection of columns without the dtypes of dropped ones."""
         if not isinstance(parent, Projection):
             return None
         columns = parent.operand("columns")
@@ -74,7 +74,7 @@ class TypedExpr(Expr):
 def types_of(
     columns: Sequence[Sequence[tuple[Hashable, int]]], *firsts: Any
 ) -> dict[Hashable, Any]:
-    """Return the dtypes of the categories that columns of the result get from these partitions.
+    """Return the category dtypes of result columns, from these partitions.
 
     `columns` are the labels in the result of each partition's columns. Values of two dtypes are
     objects, and so are those of columns whose dtype neither partition knows.
@@ -94,7 +94,7 @@ def types_of(
 
 
 def _knows_dtype(dtype: pd.CategoricalDtype, rows: int) -> bool:
-    """Return whether a partition's categories have the dtype of those of other partitions.
+    """Return whether a partition's category dtype holds for all partitions.
 
     Dask puts its meta in place of an empty partition, and pandas infers float64 or object from
     nulls alone.
@@ -106,7 +106,7 @@ def _knows_dtype(dtype: pd.CategoricalDtype, rows: int) -> bool:
 
 
 def typed(frame: Any, types: dict[Hashable, Any]) -> Any:
-    """Return a partition of the result with categories of these dtypes.
+    """Return a partition of the result with these category dtypes.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``dgpuhash.merge`` of Dask frames, and merges with a standing index that keep its other rows."""
+"""Entry points of lazy merges, drop_duplicates and isin of Dask frames."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def merge_lazily(
     npartitions: int | None = None,
     client: Client | None = None,
 ) -> dd.DataFrame:
-    """Return the lazy merge of two frames, one of which is a Dask frame at least.
+    """Return the lazy merge of two frames, at least one of them a Dask frame.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def merge_lazily(
 
 
 def _is_alone(sides: Sequence[dd.DataFrame], stored: int, arguments: JoinArguments) -> bool:
-    """Return whether a side of one partition is asked by several, and none of its rows is told."""
+    """Return True for a one-partition build side, several probe partitions, no unmatched rows."""
     return (
         arguments.joined != "outer"
         and sides[stored].npartitions == 1 < sides[1 - stored].npartitions
@@ -108,14 +108,14 @@ def _is_alone(sides: Sequence[dd.DataFrame], stored: int, arguments: JoinArgumen
 
 
 def _are_single(sides: Sequence[dd.DataFrame]) -> bool:
-    """Return whether each side is one partition: then one task merges them."""
+    """Return whether both sides are single partitions, to be merged in one task."""
     return all(side.npartitions == 1 for side in sides)
 
 
 def _placement(
     build: str, arguments: JoinArguments, given: Any, sides: Sequence[dd.DataFrame], stored: int
 ) -> Placement:
-    """Return where rows of the stored side are, which was given as that."""
+    """Return the placement of build rows for an option."""
     own = not isinstance(given, dd.DataFrame | dd.Series)
     if own:
         copied = frames_of(sides[stored]._meta).nbytes(given) <= config.nbytes(REPLICATED)
@@ -128,7 +128,7 @@ def _placement(
 
 
 def _sorted(merged: dd.DataFrame, plan: PartitionPlan) -> dd.DataFrame:
-    """Return the merge in the order of its keys.
+    """Return the merge sorted by its keys.
 
     Raises
     ------
@@ -149,13 +149,13 @@ def _sorted(merged: dd.DataFrame, plan: PartitionPlan) -> dd.DataFrame:
 
 
 def _in_order(frame: pd.DataFrame, others: list[Any]) -> pd.DataFrame:
-    """Return a partition in the order of its labels, and then of other columns."""
+    """Return a partition sorted by its labels, and then by other columns."""
     in_order = frame.sort_values(others) if others else frame
     return in_order.sort_index(kind="stable")
 
 
 def merge_with_index(probe: Probe, left: Any, unique: tuple[bool, bool]) -> dd.DataFrame:
-    """Return the lazy merge of a frame with an index, of which `unique` sides are checked.
+    """Return the lazy merge of a frame with an index; keys of `unique` sides are checked.
 
     It has the rows of the index that nothing matches, where the join keeps them.
     """
@@ -195,7 +195,7 @@ def distinct_lazily(
 
 
 def _distinct(frame: Any, places: Sequence[int], keep: str | bool) -> Any:
-    """Return one row of each key of a partition that has all rows."""
+    """Return one row of each key of the only partition."""
     with raise_without_traceback(), memory_errors_of("drop_duplicates"):
         return distinct_rows(frame, places, keep)
 
@@ -207,7 +207,7 @@ def isin_lazily(frame: dd.DataFrame, values: Any, on: Any) -> dd.Series:
 
 
 def rows_lazily(descriptor: Descriptor) -> dd.DataFrame:
-    """Return the rows of a standing index, one partition a shard."""
+    """Return the rows of a standing index, one partition per shard."""
     return new_collection(stored_rows(descriptor))
 
 
@@ -219,7 +219,7 @@ _COUNTED_SECONDS = 0.2
 
 
 def prepare(client: Client) -> int:
-    """Install this library on the cluster, once for each; return how many workers it has."""
+    """Install this library on the cluster once; return the number of workers."""
     import_on_cluster(client)
     when, workers = _counted.get(client, (-_COUNTED_SECONDS, 0))
     if monotonic() - when >= _COUNTED_SECONDS:
@@ -229,7 +229,7 @@ def prepare(client: Client) -> int:
 
 
 def _installed(client: Client) -> int:
-    """Install this library where it is not yet; return how many workers the scheduler has."""
+    """Install this library if needed; return the scheduler's number of workers."""
     found = identity_of(client)
     if found["id"] not in _ready:
         ensure_plugin(client)
@@ -246,18 +246,18 @@ def _collection(side: Any) -> dd.DataFrame:
 
 
 def _of_one_library(sides: list[dd.DataFrame]) -> list[dd.DataFrame]:
-    """Return both sides as frames of cuDF, where one of them is."""
+    """Return both sides as cuDF frames if one of them is."""
     if len({frames_of(side._meta).name for side in sides}) == 1:
         return sides
     return [side.to_backend("cudf") for side in sides]
 
 
 class LazyKeyError(UnsupportedError, NotImplementedError):
-    """A key that is no column of a Dask frame."""
+    """A key that is not a column of a Dask frame."""
 
 
 def _check_keys(arguments: JoinArguments) -> None:
-    """Raise LazyKeyError for keys that are lazy themselves."""
+    """Raise LazyKeyError for lazy Series as keys."""
     for given in (arguments.on, arguments.left_on, arguments.right_on):
         for key in given if isinstance(given, list | tuple) else [given]:
             if hasattr(key, "__dask_graph__") or isinstance(key, np.ndarray | pd.Series):
@@ -268,7 +268,7 @@ def _check_keys(arguments: JoinArguments) -> None:
 
 
 def hash_ranges(npartitions: int | None, workers: int) -> int:
-    """Return the number of hash ranges: as many as workers, unless it is given."""
+    """Return the number of hash ranges; by default the number of workers."""
     if npartitions is None:
         return max(1, workers)
     if isinstance(npartitions, bool) or not isinstance(npartitions, int) or npartitions < 1:
@@ -277,7 +277,7 @@ def hash_ranges(npartitions: int | None, workers: int) -> int:
 
 
 def _probing(build: str, arguments: JoinArguments, sides: Sequence[dd.DataFrame]) -> str:
-    """Return the side whose partitions ask."""
+    """Return the probe side."""
     if build not in BUILDS:
         raise SpecError(f"build={build!r}; use one of {', '.join(map(repr, BUILDS))}")
     joined = arguments.joined
@@ -300,7 +300,7 @@ def _probing(build: str, arguments: JoinArguments, sides: Sequence[dd.DataFrame]
 
 
 def _resolved(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinArguments:
-    """Return the arguments with their keys named: columns that are dropped later were common."""
+    """Return the arguments with explicit key names, before columns are dropped."""
     given = arguments.on, arguments.left_on, arguments.right_on
     if arguments.how == "cross" or any(each is not None for each in given):
         return arguments

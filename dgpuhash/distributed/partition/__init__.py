@@ -1,1 +1,1 @@
-"""Partition of an index: which shard owns which rows, at which epoch."""
+"""Partition of an index: the shard, owner and epoch of each row."""

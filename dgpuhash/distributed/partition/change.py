@@ -1,4 +1,4 @@
-"""Change of an index to its next epoch, and the rows it reads again."""
+"""Change of an index to its next epoch, and the rows to read for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conflict resolution: one row for a key that several workers store."""
+"""Resolve a key with rows on several workers to one row."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Conflict(Enum):
         found: Sequence[Any],
         dtype: np.dtype[Any],
     ) -> Any:
-        """Return one column of value words from those that several workers found.
+        """Merge a column of value words from several workers into one.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class Conflict(Enum):
 
 
 def _numbers(backend: Backend, words: Any, dtype: np.dtype[Any]) -> Any:
-    """Return words as the numbers that they mean, times as int64."""
+    """Return words as numbers, times as int64."""
     values = values_of(backend, words, dtype)
     return values.view(np.int64) if dtype.kind in "mM" else values
 

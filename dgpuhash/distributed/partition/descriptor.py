@@ -1,4 +1,4 @@
-"""Descriptor: the state of an index that client, tasks and workers share."""
+"""Descriptor: the published state of an index, shared by client, tasks and workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dgpuhash.typing import Device
 
 
 class Placement(Enum):
-    """Placement mode: which shards hold a key.
+    """Placement mode: which shards store a key.
 
     `DistributedIndex.placement` returns it.
 
@@ -49,7 +49,7 @@ class Placement(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShardAddress:
-    """Address of a shard: its worker, and which start of that worker.
+    """Address of a shard: its worker, and that worker's incarnation.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class Descriptor(EmptyFramePickle):
     groups: Aggregation | None = None
 
     def without_rows(self) -> Descriptor:
-        """Return the descriptor for queries of an index that has no rows.
+        """Return the descriptor for queries of an empty index.
 
         See `KeyEncoder.without_rows`.
         """
@@ -166,12 +166,12 @@ class Descriptor(EmptyFramePickle):
 
     @property
     def given(self) -> Any:
-        """Empty frame like the rows that a change is given."""
+        """Empty frame like the input rows of a change."""
         return self.meta if self.groups is None else self.groups.source
 
     @property
     def owned(self) -> bool:
-        """Whether each shard has the rows of the keys it owns, and no others."""
+        """Whether each shard has exactly the rows of the keys it owns."""
         return self.placement is Placement.DISTRIBUTED and not self.heavy
 
     @property
@@ -181,14 +181,14 @@ class Descriptor(EmptyFramePickle):
 
     @property
     def owners_decide(self) -> bool:
-        """Whether a key without rows at its owner is stored nowhere."""
+        """Whether a key that its owner does not store is stored nowhere."""
         # The owner of a heavy code has rows of that code, but maybe of one of its keys only.
         spread = self.heavy and not self.encoder.exact
         return self.placement is Placement.DISTRIBUTED and not spread
 
     @property
     def whole(self) -> list[str]:
-        """The `workers` whose shards together hold each row once."""
+        """The `workers` whose shards together store each row once."""
         return self.workers[:1] if self.placement is Placement.REPLICATED else self.workers
 
     def __dask_tokenize__(self) -> tuple[str, str, int]:

@@ -1,4 +1,4 @@
-"""Hash partition of rows by owning shard, and their message chunks."""
+"""Partition rows by owning shard, and cut them into message chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgpuhash.typing import Device
 
 @dataclass(frozen=True, slots=True)
 class PartitionedColumns:
-    """Partitioned columns: rows ordered by the shard that they go to.
+    """Rows ordered by destination shard, as columns.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ def cut_arrays_into_chunks(
 def _cut_shared(
     owned: Sequence[Any], cut: Callable[[Any], list[tuple[Any, Payload]]]
 ) -> list[list[tuple[Any, Payload]]]:
-    """Cut each shard's rows; shards with the same rows share their memory.
+    """Cut each shard's rows; shards with equal rows share memory.
 
     They do not share frames: one goes to this worker's shard while another is sent, and no two
     threads may read one cuDF frame, since reading modifies its cached state.
@@ -228,7 +228,7 @@ def _shallow_copy(piece: Payload) -> Payload:
 def _pieces(
     moved: Any, whole: int, rows: Any, nbytes: int, least_nbytes: int
 ) -> list[tuple[Any, Any]]:
-    """Return some rows of a frame of `whole` bytes in pieces, with their positions."""
+    """Return some rows of a frame of `whole` bytes in chunks, with their positions."""
     frames = frames_of(moved)
     row_nbytes = max(least_nbytes, whole // max(1, len(moved)))
     step = max(1, nbytes // row_nbytes)

@@ -1,4 +1,4 @@
-"""Registry of a cluster's indexes: descriptors, kept by the scheduler."""
+"""Registry of a cluster's indexes: the scheduler stores their descriptors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Registry:
         return descriptor if found is True else check_same_index(descriptor, _unpack(found))
 
     def begin(self, name: str) -> Descriptor | None:
-        """Begin a change: return the newest descriptor under a new turn, or None.
+        """Start a change: return the newest descriptor under a new turn, or None.
 
         A client that began a change before can no longer publish it.
         """
@@ -146,7 +146,7 @@ def read_dataset(name: str, turn: str | None, dask_scheduler: Any) -> tuple[byte
 def read_newer_dataset(
     name: str, uid: str, epoch: int, dask_scheduler: Any
 ) -> tuple[bytes, str] | bool | None:
-    """Return True for this epoch of this index, else as `read_dataset`."""
+    """Return True if this epoch is the newest, else as `read_dataset`."""
     found = datasets_of(dask_scheduler).get(name)
     if found is not None and found["state"][:2] == (uid, epoch):
         return True
@@ -180,7 +180,7 @@ def put_dataset(
 
 @dataclass(frozen=True, slots=True)
 class PublishedIndex:
-    """What the scheduler knows of an index: name, epoch, placement and workers."""
+    """Published facts of an index: name, epoch, placement and workers."""
 
     name: str
     uid: str
@@ -272,12 +272,12 @@ def name_taken_error(name: str) -> SpecError:
 
 
 def generated_name(uid: str) -> str:
-    """Return the generated name of an index that its user has not named."""
+    """Return a generated name for an unnamed index."""
     return f"index-{uid}"
 
 
 def check_name(name: object) -> None:
-    """Raise SpecError when `name` is no name of an index.
+    """Raise SpecError if `name` is not a valid index name.
 
     None is valid: a name is generated.
     """

@@ -1,4 +1,4 @@
-"""Routing: the shards that rows are stored in, or queries are sent to."""
+"""Route rows and queries to the shards of their keys."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def keys_to_replace(encoded: EncodedKeys, change: Change, owned: Sequence[Any]) 
 
 
 def lost_rows(rows: Any, encoded: EncodedKeys, change: Change) -> Any:
-    """Return a mask of the rows that a rebuild of lost shards reads again."""
+    """Return a mask of the rows that a rebuild of lost shards must read."""
     lost, xp = change.lost, frames_of(rows).xp
     assert lost is not None
     if change.placement is Placement.INDEPENDENT:
@@ -98,7 +98,7 @@ def lost_rows(rows: Any, encoded: EncodedKeys, change: Change) -> Any:
 def rows_to_query(
     count: int, encode: Callable[[], EncodedKeys], descriptor: Descriptor, how: str, address: str
 ) -> list[Any]:
-    """Return, for each shard, the rows that a task sends to it as queries.
+    """Return the rows that a task sends to each shard as queries.
 
     Parameters
     ----------
@@ -148,5 +148,5 @@ def nearest_shard(shards: Sequence[ShardAddress], address: str, number: int | No
 
 
 def _everything(rows: Any, which: Sequence[int], parts: int) -> list[Any]:
-    """Return all `rows` for the shards in `which`, and none for the others."""
+    """Return all `rows` for the shards in `which`, none for the others."""
     return [rows if part in which else rows[:0] for part in range(parts)]

@@ -1,4 +1,4 @@
-"""Row order of independent indexes: arrival, a sequence number of rows.
+"""Keep the row order of independent indexes by an arrival number in each row.
 
 Each worker keeps the rows of the partitions that it was given, so several workers may hold rows
 of one key. A hidden column has their order: by change, then by partition. The rows of one

@@ -1,4 +1,4 @@
-"""Skew: heavy keys, whose owner would hold far more rows than others.
+"""Detect heavy keys, and spread their rows over all shards.
 
 The rows of a *heavy* key are spread over all shards; its owner has some as well. Each task of a
 build finds candidates among the rows that it sees, and spreads their rows at once, in chunks of
@@ -80,7 +80,7 @@ class HeavyKeys:
         return numbers
 
     def spread(self, owners: Any, codes: Any, parts: int) -> Any:
-        """Return `owners`, with rows of heavy keys spread over all shards.
+        """Return `owners` with the rows of heavy keys spread over all shards.
 
         The rows of a key go to all shards in turn, in blocks.
 
@@ -111,7 +111,7 @@ NO_COUNTS = KeyCounts()
 
 
 def heavy_candidates(codes: Any, parts: int, partitions: int, seed: int) -> KeyCounts:
-    """Return row counts of a partition's candidates for heavy keys.
+    """Return row counts of a partition's heavy-key candidates.
 
     `partitions` is the number of partitions; `seed` is for the sample of the rows.
     """

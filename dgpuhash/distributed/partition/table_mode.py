@@ -1,4 +1,4 @@
-"""Mode of a distributed table: which worker stores a row, and asks which workers."""
+"""Mode of a distributed table: the place of each row, and the workers to query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODES = (Placement.DISTRIBUTED, Placement.INDEPENDENT)
 
 @dataclass(frozen=True, slots=True)
 class TableMode:
-    """Placement of a table's rows, and which value of a key on several workers counts.
+    """Placement of a table's rows, and the rule for a key on several workers.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class TableMode:
     def of(
         cls, mode: str, conflict: str = Conflict.ERROR.value, value: np.dtype[Any] | None = None
     ) -> TableMode:
-        """Return the mode that a table's options mean; `value` is the dtype of a map's values.
+        """Return the mode for a table's options; `value` is the dtype of a map's values.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class TableMode:
 
     @property
     def independent(self) -> bool:
-        """Whether rows stay where they are, and questions go to all workers."""
+        """Whether rows stay on their workers, and queries go to all workers."""
         return self.placement is Placement.INDEPENDENT
 
     def to_json(self) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""One rank's execution of a collective verb, as a pipelined all-to-all."""
+"""Run a collective table verb on one rank, as a pipelined all-to-all."""

@@ -1,4 +1,4 @@
-"""Bulk insert of new keys, sent in ranges of the owners' tables."""
+"""Bulk insert of new keys into empty tables, exchanged by ranges of slots."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Consecutive ranges, from `first` on, whose rows are under way."""
+    """Consecutive ranges, from `first` on, in flight."""
 
     first: int
     counts: np.ndarray
@@ -52,7 +52,7 @@ class _Round:
 
 
 class BulkInsert:
-    """One rank's bulk insert into empty tables that are alike on all ranks.
+    """One rank's bulk insert into empty tables of equal size.
 
     One pass partitions the batch by owner and range of the owner's table. Ranges travel one after
     the other; while the next ones are under way, the owner's second pass orders the rows that
@@ -112,7 +112,7 @@ class BulkInsert:
         self.peak_nbytes: int = 0
 
     def offer(self) -> Offer | None:
-        """Return this rank's offer; None where some keys do not seem new.
+        """Return this rank's offer; None if some keys seem not to be new.
 
         It is made while the GPU moves rows, and the other ranks are told.
         """
@@ -124,13 +124,13 @@ class BulkInsert:
         return Offer(self._ranges, self._part.table.capacity, self._mine)
 
     def give_up(self) -> None:
-        """Make the current stream wait until rows are no longer moved."""
+        """Make the current stream wait until no rows are moved any more."""
         self._part.side.rejoin()
         self._starts()
         self._new()
 
     def agreed(self, offers: Sequence[Offer | None]) -> bool:
-        """Return whether all tables are alike, and have room for their rows.
+        """Return whether all tables are of equal size and have room for their rows.
 
         The result is the same on all ranks.
         """
@@ -238,7 +238,7 @@ class BulkInsert:
         return [column[start:stop] for column in self._columns]
 
     def _cut(self, first: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the rows of some ranges begin, and their number, by owner."""
+        """Return the row offsets and counts of some ranges, by owner."""
         return self._edges[:, first], self._mine[:, first : first + number].sum(axis=1)
 
 

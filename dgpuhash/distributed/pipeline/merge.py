@@ -1,4 +1,4 @@
-"""Answers of several shards to one key, merged, and matches of keys with values."""
+"""Merge the results of several shards for one key."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def merge_answers(part: TableShard, verb: Verb, came: list[Answer], rows: int) -
 
 
 def has_conflict(part: TableShard, verb: Verb, came: list[Answer], rows: int) -> Any:
-    """Return a mask of the rows whose value is contested; None where a rule decides."""
+    """Return a mask of rows with conflicting values; None if a rule decides."""
     if verb.name != "find" or part.has_list_answers(verb):
         return None
     if part.mode.conflict is not Conflict.ERROR:
@@ -69,7 +69,7 @@ def conflict_error(key: Any) -> UnsupportedError:
 
 
 def serve_once(part: TableShard, verb: Verb, keys: Any, counts: np.ndarray) -> Answer:
-    """Return a mask with one row of each distinct key; erase the keys, if `verb` does.
+    """Return a mask of one row per distinct key; an erasing `verb` also erases the keys.
 
     All shards that are given the same keys choose the same rows. Of an erase, only rows of keys
     that were stored are true.
@@ -83,7 +83,7 @@ def serve_once(part: TableShard, verb: Verb, keys: Any, counts: np.ndarray) -> A
 
 
 def store_merged(part: TableShard, keys: Any, values: Any) -> None:
-    """Store pairs of distinct keys, merged with the stored values as for a question."""
+    """Store pairs of distinct keys, merged with stored values by the conflict rule."""
     layout, backend = part.layout, part.backend
     assert layout.value is not None
     stored, found = part.table.find(keys)

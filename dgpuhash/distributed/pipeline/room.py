@@ -1,4 +1,4 @@
-"""Agreement of all ranks before a change: room for rows, drafts of shards, sums of counts."""
+"""Agree between ranks before a change: space for rows, drafts of shards, sums of counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REFUSALS = (CapacityError, CountOverflowError, MemoryError)
 
 
 class ShardDraft:
-    """Copy of a shard that carries out a verb; it replaces the shard if no rank refuses a row.
+    """Copy of a shard to run a verb on; it replaces the shard if no rank refuses a row.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class ShardDraft:
     def agreed(
         cls, part: TableShard, collective: Collective, *, changes: bool
     ) -> tuple[ShardDraft | None, bool, Exception | None]:
-        """Copy the shards of all ranks, if rows of any rank change tables.
+        """Copy the shards of all ranks if any rank's rows change tables.
 
         Returns
         -------
@@ -65,7 +65,7 @@ class ShardDraft:
         return draft, all(collective.gather(error is None)), error
 
     def serve(self, verb: Verb, columns: list[Any], counts: np.ndarray) -> list[Answer]:
-        """Carry out `verb` on the copy; rows that follow a refused one get empty answers."""
+        """Run `verb` on the copy; rows after a refused one get empty results."""
         if self._refusal is None:
             try:
                 with memory_errors_of(verb.name):
@@ -75,7 +75,7 @@ class ShardDraft:
         return self._part.empty_answers(verb, counts)
 
     def publish(self, collective: Collective) -> Exception | None:
-        """Replace the shards of all ranks, or return why no rank does."""
+        """Replace the shards of all ranks, or return the reason why no rank does."""
         refusals = [each for each in collective.gather(self._refusal) if each is not None]
         if refusals:
             kind, text = refusals[0]
@@ -113,7 +113,7 @@ def make_room(
 
 
 def _rows_of_owner(part: TableShard, collective: Collective, keys: Any) -> int:
-    """Return how many rows of all ranks have keys of this rank."""
+    """Return the number of rows of all ranks with keys of this rank."""
     ranks, backend = collective.size, part.backend
     counts = np.array([len(keys)])
     if ranks > 1:
@@ -132,7 +132,7 @@ def _grow(part: TableShard, new_keys: int, rows: int) -> None:
 def _new_keys(
     part: TableShard, collective: Collective, keys: Any, piece_rows: int, slice_rows: int
 ) -> int:
-    """Return the number of distinct keys of all ranks that belong to this shard and are new."""
+    """Return the number of distinct new keys of all ranks that this shard owns."""
     backend = part.backend
     counts = collective.gather(len(keys))
     new: list[Any] = [keys[:0]]
@@ -170,14 +170,14 @@ _COUNT = np.dtype(np.uint64)
 
 
 class AddedRows(NamedTuple):
-    """Key words and counts of a rank; a key may still have several rows."""
+    """Key words and counts of a rank; keys may repeat."""
 
     columns: list[Any]
     total: int
 
     @classmethod
     def of(cls, part: TableShard, chunks: Sequence[list[Any]], term: int | None) -> AddedRows:
-        """Return the rows of all chunks, which count `term` each where they have no counts."""
+        """Return the rows of all chunks; without counts each row counts `term`."""
         backend = part.backend
         given = [
             each[0] if len(chunks) == 1 else backend.xp.concatenate(each)
@@ -195,7 +195,7 @@ class AddedRows(NamedTuple):
     def agreed(
         self, part: TableShard, collective: Collective
     ) -> tuple[list[list[Chunk]], ShardDraft | None]:
-        """Return the chunks of all ranks, and a draft of the shard where a count may wrap."""
+        """Return the chunks of all ranks, and a draft of the shard if a count may overflow."""
         told = collective.gather((len(self.columns[0]), self.total, part.table.most))
         wraps = sum(total for _, total, _ in told) + max(most for *_, most in told) >= 2**64
         chunks = [[Chunk(0, (), 0, rows)] for rows, *_ in told]

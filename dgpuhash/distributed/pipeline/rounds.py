@@ -1,4 +1,4 @@
-"""Pipelined all-to-all: rows to the owners of their keys, answers back."""
+"""Pipelined all-to-all: send rows to their keys' owners, and results back."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PartitionedPiece:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """Slice whose answers are under way back, and the rows that were answered.
+    """Slice whose results are being returned, and its served rows.
 
     The rows are kept since their memory may be the side stream's, which follows when answers are
     back.
@@ -165,7 +165,7 @@ class PipelinedRounds:
     def _answer(
         self, going: deque[tuple[SlicedPiece, int, Transfer]], coming: deque[_Answered]
     ) -> None:
-        """Serve the slice that was sent first, and send its answers."""
+        """Serve the oldest slice, and send its results."""
         asked, number, transfer = going.popleft()
         came = transfer.wait()
         written = asked.written(number)
@@ -186,7 +186,7 @@ class PipelinedRounds:
         self._note(*pieces, *coming, more=sum(each.nbytes for *_, each in going))
 
     def _write(self, came: Received, to: list[list[Any]]) -> Answer:
-        """Serve received rows, and write each rank's answers into its memory."""
+        """Serve received rows, and write each rank's results into its memory."""
         ends = np.cumsum(came.counts).tolist()
         for rank, (rows, end) in enumerate(zip(came.counts.tolist(), ends, strict=True)):
             if not rows:
@@ -201,7 +201,7 @@ class PipelinedRounds:
         return Answer([column[:0] for column in to[0]], came.counts)
 
     def _serve_own(self, asked: SlicedPiece, some: list[slice]) -> None:
-        """Serve this rank's own rows, which need not travel."""
+        """Serve this rank's own rows without an exchange."""
         for own in some:
             counts = np.zeros(self._collective.size, np.int64)
             counts[self._collective.rank] = own.stop - own.start
@@ -267,7 +267,7 @@ class PipelinedRounds:
             self._take_back(coming.popleft())
 
     def _deal(self, number: int) -> PartitionedPiece:
-        """Begin to partition the rows of a piece by owner."""
+        """Start to partition the rows of a piece by owner."""
         piece = self._plan.piece(self._collective.rank, number)
         if self._collective.size == 1:
             return self._partition(piece)
@@ -326,7 +326,7 @@ class PipelinedRounds:
         return _Answered(asked, came, answers, transfers, nbytes)
 
     def _note(self, *held: SlicedPiece | _Answered, more: int = 0) -> None:
-        """Record the bytes held besides arguments, table and the verb's answers."""
+        """Record the bytes in use besides arguments, table and results."""
         self.peak_nbytes = max(self.peak_nbytes, more + sum(each.nbytes for each in held))
 
 
@@ -361,7 +361,7 @@ class _Stayed(Transfer):
 def partition_piece(
     side: SideStream, piece: Piece | None, columns: list[Any], parts: int, owner_seed: int | None
 ) -> PartitionedPiece:
-    """Begin to partition a piece by the hash of its first column, on the current stream.
+    """Start to partition a piece by the hash of its first column, on the current stream.
 
     Parameters
     ----------

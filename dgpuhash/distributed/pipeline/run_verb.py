@@ -1,4 +1,4 @@
-"""Execution of a table verb on one rank, from arguments to kept answers."""
+"""Run a table verb on one rank, from stored arguments to stored results."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _has_room(part: TableShard, verb: Verb, given: LocalInputs) -> bool:
 def _kept(
     order: VerbRequest, answer: str, chunks: Sequence[Chunk], answers: list[list[Any]]
 ) -> dict[tuple[str, int], Any]:
-    """Return the answers under the labels that the worker keeps them by."""
+    """Return the results under the labels of the worker's data."""
     return {
         (answer_name(answer, column), chunk.number): _on_host(array) if order.hosted else array
         for chunk, arrays in zip(chunks, answers, strict=True)

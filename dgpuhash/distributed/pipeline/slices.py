@@ -1,4 +1,4 @@
-"""Chunks cut into pieces, rounds and slices, and the answers that have come back."""
+"""Cut chunks into pieces, rounds and slices, and collect the results."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ ALIGNED = 64
 
 
 class RoundLayout(NamedTuple):
-    """Memory of all ranks for rows that come in rounds, round after round."""
+    """Memory layout on all ranks for rows that arrive in rounds."""
 
     firsts: np.ndarray
     """Position of the first row, int64, by round, sender and receiver."""
@@ -176,7 +176,7 @@ class RoundLayout(NamedTuple):
 
 
 class LandingColumns:
-    """Columns of all ranks in landing memory, one after the other.
+    """Columns of all ranks in landing memory, contiguous.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ class LandingColumns:
 
 @dataclass(frozen=True, slots=True)
 class SentPiece:
-    """Piece that is under way.
+    """Piece in flight.
 
     Attributes
     ----------
@@ -243,7 +243,7 @@ class SentPiece:
 
 
 class SlicedPiece:
-    """Piece that travels in slices, with the answers that have come back.
+    """Piece that is sent in slices, with the results received so far.
 
     Where there are several slices, the rank's own rows are in none of them: its shard serves one
     half of them while the first slice travels, and the other while the last answers do, in batches
@@ -301,11 +301,11 @@ class SlicedPiece:
 
     @property
     def whole(self) -> bool:
-        """Whether all answers have come back."""
+        """Whether all results have been received."""
         return len(self.back) == self.slices + len(self.own)
 
     def land(self, collective: Collective, answers: list[Any]) -> None:
-        """Let slices, and answers, go straight to their places, if possible.
+        """Write slices and results directly to their destination, if possible.
 
         Parameters
         ----------
@@ -323,11 +323,11 @@ class SlicedPiece:
             self._lands, self.pads = lands, lands.pads
 
     def asked(self, number: int) -> Destination | None:
-        """Return the destination of slice `number`, if that is known."""
+        """Return the destination of slice `number`, if known."""
         return None if self._lands is None else self._lands.asked(number)
 
     def answered(self, place: int, answer: Answer, number: int) -> Destination:
-        """Return the destination of the answers to slice `number`."""
+        """Return the destination of the results of slice `number`."""
         room, theirs = self.room(place, answer), None
         if put := self._lands is not None and place < self._lands.answers:
             assert self._lands is not None
@@ -335,7 +335,7 @@ class SlicedPiece:
         return Destination(room, self.starts[number] + self.pads, self.free[place], theirs, put)
 
     def written(self, number: int) -> list[list[Any]] | None:
-        """Return each rank's columns for the answers to its slice `number`.
+        """Return each rank's columns for the results of its slice `number`.
 
         They may be in that rank's memory. None where answers travel after they are computed.
         """
@@ -344,7 +344,7 @@ class SlicedPiece:
         return self._lands.written(number)
 
     def room(self, number: int, answer: Answer) -> list[Any]:
-        """Return the columns of answer `number` for all rows of the piece."""
+        """Return the columns of result `number` for all rows of the piece."""
         if number == len(self.places):
             rows, shift = self._shift + int(self.sent.counts.sum()), self._shift
             if self._lands is not None and number < self._lands.answers:
@@ -360,7 +360,7 @@ class SlicedPiece:
         return self.places[number]
 
     def places_of(self, own: slice) -> list[list[Any]]:
-        """Return the columns of answers to own rows, as far as allocated."""
+        """Return the columns of results for own rows, as far as allocated."""
         at = self._at(own)
         return [[column[at] for column in columns] for columns in self.places]
 
@@ -369,7 +369,7 @@ class SlicedPiece:
         return slice(own.start + pad, own.stop + pad)
 
     def keep(self, own: slice, answers: list[Answer], to: list[list[Any]]) -> None:
-        """Store the answers to own rows in their places.
+        """Store the results for own rows.
 
         Answers that were written to the columns `to` are there already.
         """
@@ -386,7 +386,7 @@ class SlicedPiece:
         self.back.append(kept)
 
     def take(self) -> list[Answer]:
-        """Return all answers as if there had been one slice, and drop them here."""
+        """Return all results as if there had been one slice, and release them here."""
         back, self.back = self.back, []
         places, self.places, self.free = self.places, [], []
         if self.slices == 1:
@@ -498,7 +498,7 @@ class _LandingPlaces:
 
 
 def _edges(counts: np.ndarray, slices: int) -> np.ndarray:
-    """Return where each slice's rows of an owner begin, and the last one ends."""
+    """Return the bounds of each slice's rows, by owner."""
     edges = counts * np.arange(slices + 1).reshape(-1, *[1] * counts.ndim) // slices
     # Answers to long slices begin at multiples.
     edges[1:-1] -= edges[1:-1] % np.where(counts < slices * ALIGNED, 1, ALIGNED)
@@ -506,7 +506,7 @@ def _edges(counts: np.ndarray, slices: int) -> np.ndarray:
 
 
 def _half(slices: int, ranks: int) -> int:
-    """Return how many batches half of a rank's own rows are served in."""
+    """Return the number of batches in which half of a rank's own rows are served."""
     return max(1, round(slices / (ranks - 1) / 2))
 
 

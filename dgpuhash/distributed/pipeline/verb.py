@@ -1,4 +1,4 @@
-"""Execution of a verb on one rank, from its chunks to their answers."""
+"""Run a verb on one rank, from its chunks of keys to their results."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class VerbExecution:
         slice_rows: int,
         offers: Sequence[Offer | None] = (None,),
     ) -> list[list[Any]]:
-        """Carry out the verb; return the answer arrays of each own chunk."""
+        """Run the verb; return the result arrays of each own chunk."""
         placing, self._placing = self._placing, None
         if placing is None or not placing.agreed(offers):
             if placing is not None:
@@ -164,7 +164,7 @@ class VerbExecution:
         slice_rows: int,
         claiming: StreamedBuild | None = None,
     ) -> None:
-        """Send all rows to their owners, and collect the answers.
+        """Send all rows to their owners, and collect the results.
 
         With `claiming`, the rows are stored already, and answers say which have brought keys.
         """
@@ -227,7 +227,7 @@ class VerbExecution:
             self.refused = self._draft.publish(everyone)
 
     def _serve(self, columns: list[Any], counts: np.ndarray, to: list[list[Any]]) -> list[Answer]:
-        """Carry out the verb on received rows."""
+        """Run the verb on received rows."""
         part, verb = self._part, self._verb
         if verb.call is not None:
             try:
@@ -244,7 +244,7 @@ class VerbExecution:
         return part.serve(verb, columns, counts, to)
 
     def _like(self, claiming: bool) -> list[Any]:
-        """Return columns without rows, like answers with one row a key."""
+        """Return empty columns like results with one row per key."""
         part, verb = self._part, self._verb
         if claiming:
             return [self._backend.empty(0, np.uint8)]
@@ -279,7 +279,7 @@ class VerbExecution:
         return spared, [[Chunk(0, (), 0, count)] for count in counts]
 
     def _expand(self, spared: PrunedKeys) -> None:
-        """Expand the answers to the remaining rows to all rows."""
+        """Expand the results of the unpruned rows to all rows."""
         self._rows = sum(chunk.rows for chunk in self._mine)
         if self._part.has_list_answers(self._verb):
             counts, values, *_ = self._joined_lists()
@@ -314,7 +314,7 @@ class VerbExecution:
                     )
 
     def _words(self, arrays: Sequence[Any], first: int) -> list[Any]:
-        """Return the columns of a chunk for the exchange; its first row is row `first` of all."""
+        """Return the columns of a chunk for the exchange; its first row has number `first`."""
         layout, others = self._part.layout, list(arrays[1:])
         columns, ops = [layout.keys(self._backend, arrays[0])], []
         if self._verb.name == "execute":
@@ -400,7 +400,7 @@ class VerbExecution:
         return counts, gather_lists(self._backend, counts, starts, values), *flags_of
 
     def _result(self) -> list[list[Any]]:
-        """Return the answers to each chunk, as users see them."""
+        """Return the results of each chunk in user form."""
         if not self._part.answers(self._verb):
             return [[] for _ in self._mine]
         if self._part.has_list_answers(self._verb):

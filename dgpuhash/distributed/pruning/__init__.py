@@ -1,1 +1,1 @@
-"""Semi-join reduction: prune keys before they are sent to their owners."""
+"""Prune probe keys (a semi-join reduction) before they are sent to their owners."""

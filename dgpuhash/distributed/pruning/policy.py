@@ -1,4 +1,4 @@
-"""Policy that decides which query keys are pruned, and when that pays."""
+"""Decide for each query whether pruning its keys pays."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _LEAST = {"cpu": (2**18, 0.25), "cuda": (2**28, 0.75)}
 
 @dataclass(frozen=True, slots=True)
 class PruningOptions:
-    """Options for the pruning of query keys before they are sent.
+    """Options of pruning: filter absent keys, and send duplicate keys once.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class AbsentKeyStats:
             self._share = absent_rows / rows
 
     def forget(self) -> None:
-        """Reset the count of absent rows, after keys were added."""
+        """Reset the count of absent rows after keys were added."""
         self._absent_rows = 0
 
     def with_stats(

@@ -1,4 +1,4 @@
-"""Pruned probe keys: queries without absent and duplicate keys."""
+"""Prune absent and duplicate keys from a query, and expand its results again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class PrunedKeys:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that are held until the answers arrive."""
+        """Bytes of the arrays in memory until the results arrive."""
         return sum(each.nbytes for each in (self.keys, self._rows, self._codes) if each is not None)
 
     def _filter(self, keys: Sequence[Any], bloom: BloomBlocks | None, valid: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Cache on a worker of the Bloom filter by which its tasks prune keys."""
+"""Cache the Bloom filter of an index on a worker, for its tasks' queries."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class BloomCache:
         self._own = None
 
     def bits(self, index: FrameIndex, part: int, parts: int, blocks: int, first: int) -> Any:
-        """Return as many words of a shard's range of the filter as fit a message.
+        """Return the next words of a shard's filter range, up to the size of a message.
 
         Runs on the shard thread. The range has `blocks` blocks, and `first` is the first word that
         is returned. With 0 blocks, returns the number of keys of the shard.

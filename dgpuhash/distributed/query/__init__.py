@@ -1,1 +1,1 @@
-"""Reads of an index: merges and lookups, with answers in pages."""
+"""Reads of an index: merges, lookups and groupbys, with results in pages."""

@@ -1,4 +1,4 @@
-"""Remote probe: keys to the owners of their rows, answers in key order."""
+"""Probe remote shards: send keys to their owners, return matches in key order."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Pages = list[tuple[int, Any, Payload]]
 
 
 class ShardReader:
-    """Client of an index's shards that fetches their answers page by page.
+    """Client of an index's shards that fetches matches page by page.
 
     A page says where the next one begins, and the answering worker keeps no state in between: an
     asker that dies leaves nothing behind, and after a change of the index the next page raises.
@@ -88,7 +88,7 @@ class ShardReader:
         self.columns: list[Hashable] = list(columns)
 
     def probe_all(self, questions: Sequence[Sequence[tuple[Any, Payload]]]) -> list[Answer]:
-        """Return the answers of all shards to their `questions`, in shard order.
+        """Return the matches of all shards for their `questions`, in shard order.
 
         The questions come from `hash_partition.cut_into_chunks`. A shard on this worker is probed
         without a message, while others answer.
@@ -120,7 +120,7 @@ class ShardReader:
         ]
 
     def probe_here(self, part: int, keys: Payload) -> BlockingJob:
-        """Probe a shard on this worker, whole and in one page.
+        """Probe a shard on this worker in one page.
 
         Nothing is copied or sent.
         """
@@ -162,7 +162,7 @@ class ShardReader:
                 each.cancel()
 
     async def _ask(self, part: int, keys: Payload, count: int) -> Pages:
-        """Return the pages of a shard's answer to `count` keys."""
+        """Return the pages of a shard's matches for `count` keys."""
         frames = frames_of(self._descriptor.meta)
         pages: Pages = []
         spans = [(0, count, 0)]
@@ -229,7 +229,7 @@ def probe_shards(
     marks: str = "",
     beside: float = 0.0,
 ) -> tuple[Any, Payload | None]:
-    """Return the matches of `keys`, by RPCs to the owners of the keys.
+    """Return the matches of `keys`, by RPCs to their owners.
 
     As `FrameIndex.match`; the matched rows are a tuple of arrays where possible.
 

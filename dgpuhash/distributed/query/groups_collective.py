@@ -1,4 +1,4 @@
-"""Collective groupby: the states of groups to their owners, in one phase on all workers.
+"""Collective groupby: exchange partial states between all workers in one phase.
 
 Rows of which one of each key stays go so, too.
 """
@@ -56,7 +56,7 @@ Plan: TypeAlias = GroupPlan | DistinctRows
 
 @dataclass(frozen=True)
 class GroupShares:
-    """What the ranks of a collective groupby have in common.
+    """Common arguments of the ranks of a collective groupby.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class GroupShares:
 
     @property
     def verb(self) -> str:
-        """What is done, in words."""
+        """The operation, as text."""
         return "drop_duplicates" if isinstance(self.plan, DistinctRows) else "groupby"
 
     @cached_property
     def others(self) -> list[list[Hashable]]:
-        """Of each form the columns of states that are no plain arrays, as texts and objects."""
+        """State columns that are not plain arrays, such as texts and objects, by form."""
         return [
             [] if are_plain(meta) else [label for label in meta if not are_plain(meta[[label]])]
             for meta in (plan.states_meta for plan in self.plan.forms)
@@ -91,7 +91,7 @@ class GroupShares:
 def collective_groups(
     client: Client, shares: CachedPickle[GroupShares], frame: dd.DataFrame
 ) -> list[Any] | None:
-    """Return futures of the answer of each hash range; None where it takes tasks.
+    """Return futures of the results by hash range; None if tasks must compute them.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _run(
     client: Client, shares: CachedPickle[GroupShares], ranges: int, needed: InputSpec, *,
     several: bool,
 ) -> list[TaskOutput[str]]:  # fmt: skip
-    """Run the phase on all workers, which may be others than before.
+    """Run the phase on the current workers.
 
     A worker has `several` hash ranges where they are more than workers, or tasks make the answer.
     """
@@ -151,7 +151,7 @@ def _run(
 def groups_on_rank(
     host: ShardHost, collective: Collective, packed: CachedPickle[GroupShares], given: LocalInputs
 ) -> TaskOutput[str]:
-    """Run one rank's share of a collective groupby; return why tasks must do it, or nothing.
+    """Run one rank's share; return the reason why tasks must take over, or nothing.
 
     A rank that cannot reduce its partitions sends no states.
     """
@@ -169,7 +169,7 @@ def groups_on_rank(
 
 
 def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) -> TaskOutput[str]:
-    """Return the answer of the hash range that this rank owns."""
+    """Return the result of this rank's hash range."""
     refused, parts = "", list[tuple[int, Any]]()
     try:
         found = [part for (part,) in given.things]
@@ -213,13 +213,13 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
 
 
 def _bounds(ranges: int, ranks: int) -> np.ndarray:
-    """Return the first hash range of each rank, and the end; ranks that have fewer come last."""
+    """Return the first hash range of each rank, and the end; ranks with fewer come last."""
     bounds: np.ndarray = (np.arange(ranks + 1) * ranges + ranks - 1) // ranks
     return bounds
 
 
 def _states(collective: Collective, plan: Plan, parts: list[tuple[int, Any]]) -> tuple[Plan, Any]:
-    """Return the plan of the form that all ranks send, and the states of this one's partitions."""
+    """Return the plan that all ranks agree on, and the states of this rank's partitions."""
     plan, made = plan.reduce_parts(parts, lambda own: all(collective.gather(own)))
     if not made:
         return plan, plan.states_meta
@@ -234,7 +234,7 @@ def _states(collective: Collective, plan: Plan, parts: list[tuple[int, Any]]) ->
 
 
 def _arrays(states: Any, meta: Any, others: Sequence[Hashable]) -> tuple[Any, ...] | None:
-    """Return the other columns than `others` as arrays; None where one has nulls on a GPU."""
+    """Return the plain columns as arrays; None if one has nulls on a GPU."""
     return plain_arrays(_without(states, others), _without(meta, others))
 
 
@@ -245,7 +245,7 @@ def _without(states: Any, others: Sequence[Hashable]) -> Any:
 def _owned(
     plan: Plan, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable], ranges: int
 ) -> PartitionedColumns:
-    """Return states by hash range, with their numbers where there are `others`."""
+    """Return states by hash range, numbered if there are `others`."""
     encoder, encoded = plan.encoder, plan.encoded(states)
     # Codes are the keys also of numbers that may be null, which are none of these columns.
     key = 0 if encoder.codes_are_keys and plan.key_labels[0] not in others else None
@@ -255,7 +255,7 @@ def _owned(
 
 
 def _pickled(states: Any, numbers: Any, counts: np.ndarray) -> tuple[list[Any], list[int]]:
-    """Return columns that are no arrays as the bytes of a frame for each rank, and their numbers.
+    """Return the other columns pickled for each rank, and their row numbers.
 
     A rank that gets no rows gets no bytes.
     """
@@ -274,7 +274,7 @@ def _pieces(
     came: Received,
     packed: Received | None = None,
 ) -> list[list[Any]]:
-    """Return for each hash range of a rank the states that came for it, as frames.
+    """Return the states received for each hash range of a rank, as frames.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def _pieces(
 
 
 def _folded(plan: Plan, pieces: list[Any], categories: Sequence[Categories]) -> Any:
-    """Return the answer of the states, or the rows, of a hash range.
+    """Return the result of the states, or rows, of a hash range.
 
     `categories` are those of all partitions, where they are not those of the plan.
     """
@@ -334,7 +334,7 @@ def _folded(plan: Plan, pieces: list[Any], categories: Sequence[Categories]) -> 
 
 
 def _slices(counts: np.ndarray) -> list[slice]:
-    """Return where what each rank sent stands; of those that sent nothing none."""
+    """Return the position of each rank's rows, without ranks that sent none."""
     ends = np.cumsum(counts)
     starts = ends - counts
     return [slice(*each) for each in zip(starts, ends, strict=True) if each[0] < each[1]]

@@ -1,4 +1,4 @@
-"""Lookups of a client's keys by Dask tasks, answered in key order."""
+"""Look up a client's keys by Dask tasks, in key order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL_NBYTES = 1 << 20
 
 
 class Lookups(LookupMixin):
-    """Lookup methods of one epoch of a distributed index, run by tasks.
+    """Lookup methods at one epoch of a distributed index, run by tasks.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Lookups(LookupMixin):
         return answers[0] if len(answers) == 1 else frames_of(asked).xp.concatenate(answers)
 
     def _answers(self, asked: Any, task: Any, *options: Any) -> list[Any]:
-        """Return the answer of `task` for each piece of the keys, in order."""
+        """Return the result of `task` for each batch of keys, in order."""
         client, descriptor = self._client, self._descriptor
         options = descriptor, self._sparing, *options
         if in_task_of(client):

@@ -1,4 +1,4 @@
-"""Collective merge: keys to their owners, and matches back into frames."""
+"""Collective merge: exchange keys and matches between all workers in one phase."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def merge_replicated(
 
 
 def merge_partition(index: FrameIndex, probe: Probe, left: Any) -> Any:
-    """Return the merge of a partition with an index that has all rows."""
+    """Return the merge of a partition with a complete index."""
     asking = probe.asking(left)
     rows, found = all_matches(index, asking.keys, probe.how, probe.moved, named=False)
     whole = rows is None or (index.one_row_per_key and len(rows) == len(left))
@@ -72,7 +72,7 @@ def merge_partition(index: FrameIndex, probe: Probe, left: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """Result of a rank, or why tasks must do the merge.
+    """Result of a rank, or the reason why tasks must do the merge.
 
     Of its `rows`, `spared_rows` were pruned: no shard was sent their keys.
     `absent_rows` are known to have no match.
@@ -85,12 +85,12 @@ class RankResult:
 
 
 def result_label(given: LocalInputs, partition: PartitionLocation) -> tuple[str, int]:
-    """Return the label that the result of a partition is kept under."""
+    """Return the label under which the worker stores a partition's result."""
     return f"dgpuhash-merged-{given.token}", partition.number
 
 
 def collective_merge(client: Client, plan: MergePlan, left: Any, absences: AbsentKeyStats) -> Any:
-    """Merge a persisted Dask DataFrame; None where it takes tasks.
+    """Merge a persisted Dask DataFrame; None if tasks must do it.
 
     The result is persisted as well. `absences` says how often keys were absent in earlier
     merges with this epoch.
@@ -142,7 +142,7 @@ def collective_merge(client: Client, plan: MergePlan, left: Any, absences: Absen
 
 
 def _reachable(client: Client, plan: MergePlan, left: Any) -> InputSpec:
-    """Return the partitions; raise DataNotLocal where tasks are needed."""
+    """Return the partitions; raise DataNotLocal if tasks must merge them."""
     descriptor = plan.probe.descriptor
     partitions = (persisted_futures(left) if isinstance(left, dd.DataFrame) else None) or []
     check_same_cluster(client, partitions, "rows")
@@ -155,7 +155,7 @@ def _reachable(client: Client, plan: MergePlan, left: Any) -> InputSpec:
 
 
 def _everywhere(descriptor: Descriptor) -> bool:
-    """Return whether each worker of the index has all of its rows."""
+    """Return whether each worker of the index stores all rows."""
     only = descriptor.placement is Placement.DISTRIBUTED and len(descriptor.shards) == 1
     return only or descriptor.placement is Placement.REPLICATED
 
@@ -195,7 +195,7 @@ def _merged(
     given: LocalInputs,
     progress: Progress,
 ) -> TaskOutput[RankResult]:
-    """Return the frame of each partition; none where tasks must make them."""
+    """Return the frame of each partition; none if tasks must make them."""
     asked, spared = asking.asked(replica)
     came = collective.all_to_all(asked.columns, asked.counts)
     progress.go_on("look keys up")
@@ -215,7 +215,7 @@ def _merged(
 def _replica(
     index: FrameIndex, sieve: BloomCache, sparing: PruningOptions, collective: Collective
 ) -> BloomReplica | None:
-    """Return a Bloom filter of the keys of all shards, where one pays."""
+    """Return a Bloom filter of all shards' keys, if it pays."""
     device = backend.get(frames_of(index.meta).device)
     told = collective.gather(FilterVote.of(sieve.replica, len(index), device))
     replica = BloomReplica.agreed(

@@ -1,4 +1,4 @@
-"""Merge task: one partition's keys to their owners, matches into a frame."""
+"""Merge task: send a partition's keys to their owners, and join the matches."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class ProbePartition:
-    """Partition that is to be merged, with its keys.
+    """Partition to be merged, with its keys.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class Probe(EmptyFramePickle):
 
     @classmethod
     def by_plan(cls, descriptor: Descriptor, plan: PartitionPlan, marks: str = "") -> Probe:
-        """Return the probe that merges partitions by a plan, and marks what they find."""
+        """Return the probe for a merge plan; it marks matched rows."""
         return cls(
             descriptor,
             left_on=(),
@@ -193,7 +193,7 @@ class Probe(EmptyFramePickle):
 
     @property
     def query_how(self) -> str:
-        """What shards are asked: rows without a match are added by the asker."""
+        """The kind of join that shards compute; the probing task adds unmatched rows."""
         return "inner" if self.how in {"right", "outer"} else self.how
 
     def merged(self, left: Any, function: Function) -> Any:
@@ -222,7 +222,7 @@ class Probe(EmptyFramePickle):
     def _merged_before(
         self, worker: Any, own: ProbePartition, others: Mapping[WaitingTask, ProbePartition]
     ) -> Any:
-        """Return the merge of a partition; tell its siblings their matches."""
+        """Return the merge of a partition, and give waiting sibling tasks their matches."""
         try:
             merged, founds = self._ask(worker, [own, *others.values()])
         except OutOfMemoryError:
@@ -238,7 +238,7 @@ class Probe(EmptyFramePickle):
     def _askings(
         self, siblings: Sequence[WaitingTask], most_keys_nbytes: int
     ) -> Iterator[tuple[WaitingTask, ProbePartition]]:
-        """Yield the siblings whose keys fit one batch, with their partitions."""
+        """Yield batches of sibling tasks whose keys fit, with their partitions."""
         for sibling in siblings:
             try:
                 asking = self.asking(sibling.argument)
@@ -251,7 +251,7 @@ class Probe(EmptyFramePickle):
             yield sibling, asking
 
     def _ask(self, worker: Any, several: Sequence[ProbePartition]) -> tuple[Any, list[Found]]:
-        """Return the merge of the first partition, and matches of the others."""
+        """Return the merge of the first partition, and the matches of the others."""
         host, most = plugin_of(worker), self._most_keys_nbytes(worker, several[0])
         with memory_errors_of("merge"):
             at_once = AT_ONCE[frames_of(self.meta).device]
@@ -265,7 +265,7 @@ class Probe(EmptyFramePickle):
             )  # fmt: skip
 
     def _most_keys_nbytes(self, worker: Any, like: ProbePartition) -> int:
-        """Bytes of the keys of a batch: a parcel for each shard, and what answers leave memory."""
+        """Limit of a batch's keys in bytes: a parcel per shard, and memory for the results."""
         size = len(like.left), like.keys_nbytes
         most = keys_within_memory(worker, self.descriptor, self.moved, *size)
         return min(most, len(self.descriptor.shards) * chunk_nbytes(frames_of(self.meta).device))
@@ -312,7 +312,7 @@ class Probe(EmptyFramePickle):
     def put_together(
         self, asking: ProbePartition, query_rows: Any, found: Payload | None, *, whole: bool = False
     ) -> Any:
-        """Return the merge of a partition, assembled from its matches.
+        """Return the merge of a partition from its matches.
 
         The matched rows `found` may be a payload. The matches are `whole` where each row has one;
         `query_rows` may be None then.
@@ -382,7 +382,7 @@ class Probe(EmptyFramePickle):
 
 
 def sample(meta: Any) -> Any:
-    """Return a frame of two rows like an empty one; objects of pandas are texts."""
+    """Return a two-row frame of an empty frame's schema; pandas objects are texts."""
     if frames_of(meta).name != "pandas":
         return two_rows(meta)
     columns = {place: _two_values(dtype) for place, dtype in enumerate(meta.dtypes)}

@@ -1,4 +1,4 @@
-"""Expressions with a partition a hash range, which one phase on all workers makes where it can."""
+"""Expressions with one partition per hash range, computed by one collective if possible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_SHARES = 64
 
 
 class RangesExpr(ResultExpr):
-    """Expression with a partition a hash range; it has a parameter ``_partitions``."""
+    """Expression with a partition per hash range; it has a parameter ``_partitions``."""
 
     @property
     def ranges(self) -> int:
@@ -36,7 +36,7 @@ class RangesExpr(ResultExpr):
         return int(self.operand("ranges"))
 
     def answered(self) -> list[Any] | None:
-        """Return futures of the answer of each hash range; None where it takes tasks."""
+        """Return futures of the results by hash range; None if tasks must compute them."""
         return None
 
     def _divisions(self) -> tuple[None, ...]:
@@ -47,11 +47,11 @@ class RangesExpr(ResultExpr):
         return self._by_tasks() if answers is None else answers
 
     def _by_tasks(self) -> Expr | None:
-        """Return the expression whose tasks make the answers, None where it is this one."""
+        """Return the expression that computes the results by tasks; None if it is this one."""
         return None
 
     def _in_one_phase(self) -> Expr | None:
-        """Return the answers where one phase on all workers can make them: persisted frames."""
+        """Return the results for persisted frames, by a collective on all workers."""
         layer = self.answered() if self.operand("_partitions") is None else None
         if layer is None:
             return None
@@ -65,7 +65,7 @@ class RangesExpr(ResultExpr):
 def answered_in_one_phase(
     name: str, frame: Expr, shares_by: Callable[[tuple[Step, ...]], GroupShares]
 ) -> list[Any] | None:
-    """Return futures of the answer of each hash range; None unless the frame is persisted.
+    """Return futures of the results by hash range; None unless the frame is persisted.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def answered_in_one_phase(
 
 
 def _persisted(frame: Expr) -> tuple[Expr, list[Step]] | None:
-    """Return the persisted frame that a frame is made of, and the steps from one to the other.
+    """Return the persisted frame below an expression, and the steps between them.
 
     None where there is no such. Answers of a persisted frame are made for that.
     """

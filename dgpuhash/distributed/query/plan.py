@@ -1,4 +1,4 @@
-"""Merge plans, which a client makes once for all frames of one kind."""
+"""Merge plans: made once by a client for all frames of one schema."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def persisted_partitions(frame: dd.DataFrame) -> list[Future] | None:
 
 
 def persist_unfused(client: Client, frame: dd.DataFrame) -> dd.DataFrame:
-    """Persist `frame`, also where Dask would fuse some of its partitions.
+    """Persist `frame` without letting Dask fuse its partitions.
 
     Dask's `persist` fuses partitions of a source that it reads several of together, and still names
     them one by one, unless the frame was optimized before.
@@ -60,7 +60,7 @@ def persist_unfused(client: Client, frame: dd.DataFrame) -> dd.DataFrame:
 def map_persisted(
     function: Callable[[Any], Any], partitions: Sequence[Future], meta: Any, name: str
 ) -> dd.DataFrame:
-    """Return a lazy frame of `function` of each partition.
+    """Return a lazy frame of `function` applied to each partition.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ _plans: dict[str, MergePlan] = {}
 
 @dataclass(frozen=True, slots=True)
 class SealedProbe:
-    """Probe as tasks carry it: pickled once."""
+    """Probe pickled once for all tasks."""
 
     __name__: ClassVar[str] = "dgpuhash-merge"
 
@@ -162,12 +162,12 @@ class MergePlan:
         return cls(probe, SealedProbe.of(probe), plain)
 
     def by(self, descriptor: Descriptor, sparing: PruningOptions) -> MergePlan:
-        """Return this plan for another index, or epoch, with the same schema."""
+        """Return this plan for another index or epoch with the same schema."""
         probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
         return replace(self, probe=probe, sealed=SealedProbe.of(probe))
 
     def warning(self, mixed: tuple[IntFloatKey, ...]) -> MergePlan:
-        """Return this plan, with tasks that warn about these key columns."""
+        """Return this plan with tasks that warn about these key columns."""
         if mixed == self.probe.mixed:
             return self
         return MergePlan.of(replace(self.probe, mixed=mixed))

@@ -1,4 +1,4 @@
-"""One rank's part in a collective merge: the keys that it sends, and the matches it returns."""
+"""One rank's part of a collective merge: the keys it sends and the matches it returns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def all_matches(
 
 
 class RankProbe:
-    """Partitions of one rank, and the keys that it sends to the shards.
+    """Partitions of one rank, and their keys for the shards.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class RankProbe:
         return sum(self._lengths)
 
     def asked(self, replica: BloomReplica | None) -> tuple[PartitionedColumns, int]:
-        """Return the keys by shard, and the number of keys that were pruned.
+        """Return the keys by shard, and the number of pruned keys.
 
         Pruned keys are absent, as the Bloom filter says.
         """
@@ -146,7 +146,7 @@ class RankProbe:
 def shard_matches(
     index: FrameIndex, came: Received, probe: Probe
 ) -> tuple[PartitionedColumns, str]:
-    """Return the matches for each rank, and why tasks must do the merge.
+    """Return the matches for each rank, and the reason if tasks must do the merge.
 
     The matches are positions of the rank's keys, and the index rows that match.
     """

@@ -1,4 +1,4 @@
-"""How many rows the result of a task may have, which is counted before it is there."""
+"""Check the size of a task's result against memory before computing it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAITING = 16
 def keys_within_memory(
     worker: Any, descriptor: Descriptor, columns: Sequence[Hashable], count: int, nbytes: int
 ) -> int:
-    """Return the bytes of keys that are to be asked at once, for what their answers take.
+    """Return the bytes of keys to look up at once, so that their results fit the memory.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def keys_within_memory(
 
 
 class ResultLimit:
-    """Rows of a result that are expected, which the memory of the task's worker has to hold.
+    """Expected rows of a result, checked against the memory of the task's worker.
 
     Parameters
     ----------
@@ -75,11 +75,11 @@ class ResultLimit:
         self._lock = threading.Lock()
 
     def allows(self, rows: int, row_nbytes: float) -> bool:
-        """Return whether the result may have some rows more, of an average number of bytes."""
+        """Return whether more rows of an average size fit the memory."""
         return self._fits(self._rows + rows, self._nbytes + rows * (row_nbytes + self._beside))
 
     def expect(self, rows: int, row_nbytes: float) -> None:
-        """Count rows that are going to be in the result.
+        """Count rows of the future result.
 
         Raises
         ------

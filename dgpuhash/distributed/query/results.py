@@ -1,4 +1,4 @@
-"""Concatenate the partitions of results, with labels of dtype object as they are."""
+"""Concatenate partitions of results without changing index labels of dtype object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dgpuhash.frames.merge.index import index_of
 
 
 class ResultExpr(PartitionsFiltered, SharedExpr):
-    """Expression of a result, of which `compute` puts all partitions together.
+    """Expression of a result whose `compute` concatenates all partitions.
 
     Dask does so with pandas, which makes floats of labels that are integers and floats.
     """
@@ -36,7 +36,7 @@ class ResultExpr(PartitionsFiltered, SharedExpr):
 
 
 class FewerExpr(RepartitionToFewer):
-    """Fewer partitions of a result."""
+    """Result repartitioned into fewer partitions."""
 
     def _layer(self) -> dict[Any, Task]:
         edges = self._partitions_boundaries
@@ -48,7 +48,7 @@ class FewerExpr(RepartitionToFewer):
 
 
 def has_objects(frame: Any) -> bool:
-    """Return whether labels of a frame or Series of pandas are Python objects, at any level."""
+    """Return whether index labels of a pandas frame or Series are Python objects, at any level."""
     index = frame.index
     if not isinstance(index, pd.Index):
         return False
@@ -57,7 +57,7 @@ def has_objects(frame: Any) -> bool:
 
 
 def together(parts: list[Any]) -> Any:
-    """Return partitions of a result one after the other, as `compute` puts them together."""
+    """Return partitions of a result concatenated, as `compute` does."""
     filled = [part for part in parts if len(part)] or parts[:1]
     if len(filled) == 1:
         return filled[0]
@@ -66,7 +66,7 @@ def together(parts: list[Any]) -> Any:
 
 
 def concat_rows(*parts: Any) -> Any:
-    """Return frames or Series one after the other; labels that are objects stay these.
+    """Return frames or Series concatenated; object labels stay objects.
 
     Examples
     --------

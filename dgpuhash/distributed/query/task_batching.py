@@ -1,4 +1,4 @@
-"""Task batching: one merge task probes for tasks that wait on its worker."""
+"""Batch merge tasks: one task probes for others waiting on its worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIET_SECONDS = 0.0005
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """Call of one thread, and its answer."""
+    """Call of one thread, and its result."""
 
     kind: int
     thing: Any
@@ -42,7 +42,7 @@ class Call:
 
 
 class Coalescer:
-    """Coalescer of waiting calls into batches, each run by a calling thread.
+    """Combine waiting calls into batches; one of the calling threads runs each.
 
     A batch begins when it is full, when no call has come for a moment, or when none is about to
     come.
@@ -65,7 +65,7 @@ class Coalescer:
         at_once: int,
         more: Callable[[], bool],
     ) -> Any:
-        """Return what `work` gives for `thing`, as part of a batch.
+        """Return the result of `work` for `thing`, as part of a batch.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class Coalescer:
         return None
 
     def _batch(self, own: Call, most_nbytes: int) -> tuple[list[Call], bool]:
-        """Return the waiting calls that go with `own`, and whether that is all."""
+        """Return the waiting calls compatible with `own`, and whether those are all."""
         batch, nbytes = [own], own.nbytes
         if own.alone:
             return batch, True
@@ -185,7 +185,7 @@ Function = Callable[..., Any]
 
 
 class WaitingTask:
-    """Task that has not begun, and the answer another task got for it.
+    """Task that has not begun, and the result that another task computed for it.
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ class WaitingTask:
         self._end = threading.Event()
 
     def tell(self, answer: Any = None, error: Exception | None = None) -> None:
-        """Tell the task its answer or error, once.
+        """Set the task's result or error, once.
 
         Without either, the task has to probe by itself.
         """
@@ -213,7 +213,7 @@ class WaitingTask:
             self._end.set()
 
     def answer(self) -> Any:
-        """Wait for the answer and return it; raise the error that was told.
+        """Wait for the result and return it, or raise the error that was set.
 
         None: the task has to probe by itself.
         """
@@ -234,7 +234,7 @@ class WaitingTasks:
         self._chosen: WeakKeyDictionary[Any, WaitingTask] = WeakKeyDictionary()
 
     def answer(self, worker: Worker, argument: Any) -> Any:
-        """Return the answer that another task got for the current one.
+        """Return the result that another task computed for the current one.
 
         None: the current task has to probe by itself.
         """
@@ -247,7 +247,7 @@ class WaitingTasks:
     def ready(
         self, worker: Worker, function: Function, most_nbytes: int
     ) -> Iterator[list[WaitingTask]]:
-        """Choose tasks about to call `function`, for which the block probes.
+        """Choose tasks about to call `function`, for the block to probe for.
 
         Tasks that the block has told nothing probe by themselves.
 
@@ -280,7 +280,7 @@ class WaitingTasks:
         asker: threading.Thread,
         found: dict[Any, WaitingTask],
     ) -> None:
-        """Put the tasks whose turn comes next into `found`.
+        """Append the next tasks in the worker's order to `found`.
 
         Runs on the event loop, so that none of them begins meanwhile.
         """
@@ -296,7 +296,7 @@ class WaitingTasks:
 
 
 def _of_others(step: Task) -> bool:
-    """Return whether the arguments of a task are results of others: what asks, and what answers."""
+    """Return whether a task's arguments, probe and index, are results of other tasks."""
     return bool(step.args) and all(isinstance(each, TaskRef) for each in step.args[1:])
 
 

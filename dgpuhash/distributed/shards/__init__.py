@@ -1,1 +1,1 @@
-"""Shards that one worker owns, and the worker plugin that holds them."""
+"""Shards of one worker, and the worker plugin around them."""

@@ -1,4 +1,4 @@
-"""One worker's shard of a distributed Bloom filter: the blocks of a range of hashes."""
+"""One worker's shard of a distributed Bloom filter, for a range of hashes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FilterShard(TableShard):
 
     @property
     def n_keys(self) -> int:
-        """None that it knows."""
+        """None, because a filter does not know its keys."""
         return 0
 
     def has_room(self, rows: int) -> bool:
@@ -77,7 +77,7 @@ class FilterShard(TableShard):
         return []
 
     def unite(self, other: FilterShard) -> None:
-        """Take over the bits of another filter's shard of the same range."""
+        """Add the bits of another filter's shard of the same range."""
         self.table |= other.table
 
     def items(self) -> list[Any]:
@@ -93,7 +93,7 @@ class FilterShard(TableShard):
         return self.backend.to_host(column).view(_BLOCK)
 
     def read(self, url: str, files: Sequence[RowsFile]) -> None:
-        """Set the bits that the files of a saved filter have for this range of hashes.
+        """Set the bits of this range of hashes from the files of a saved filter.
 
         There may have been another number of shards.
 

@@ -1,4 +1,4 @@
-"""Parcels, the inboxes for them, and the exchange that sends them."""
+"""Parcels of rows for a shard, their inbox, and their exchange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Piece of a partition's segment for one shard, sent as one message.
+    """Part of a partition's rows for one shard, sent as one message.
 
     Dask may run a task twice, at once or one after the other, so a parcel names its attempt. A
     change accepts one attempt of each partition and drops the parcels of the others.
@@ -47,7 +47,7 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Confirmation of what one finished attempt has sent.
+    """Confirmation of all parcels that one finished attempt sent.
 
     `rows` has the number of rows for each shard, `tally` the counts of keys that may be heavy,
     `keys` the number of keys for each shard of an upsert.
@@ -62,7 +62,7 @@ class Receipt:
 
 @dataclass
 class Inbox:
-    """Parcels of one change that have arrived at one shard."""
+    """Parcels of one change received by one shard."""
 
     part: int
     _parcels: dict[tuple[int, str], dict[int, Parcel]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Inbox:
     """Rows that have come, with those of attempts that will not be accepted."""
 
     def accept(self, parcel: Parcel) -> None:
-        """Store a parcel; one that was delivered before changes nothing."""
+        """Store a parcel; a repeated delivery changes nothing."""
         segment = self._parcels.setdefault((parcel.partition, parcel.attempt), {})
         if parcel.number not in segment:
             segment[parcel.number] = parcel
@@ -78,11 +78,11 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether rows are to be spilled before more come."""
+        """Whether rows must be spilled before more are accepted."""
         return False
 
     def spill(self) -> None:
-        """Move rows from memory to the disk, where the inbox can.
+        """Move rows from memory to disk, if the inbox supports it.
 
         Raises
         ------
@@ -91,14 +91,14 @@ class Inbox:
         """
 
     def free(self) -> None:
-        """Give back what rows take outside of memory."""
+        """Free files and other resources outside of memory."""
 
     def rows(self, parcel: Parcel, like: Any) -> Any:
         """Return the rows of a stored parcel as a frame with the columns of `like`."""
         return frame_of_payload(parcel.payload, like)
 
     def loose(self, receipts: Sequence[Receipt]) -> list[Parcel]:
-        """Return the parcels of keys that may be heavy, of accepted attempts."""
+        """Return the parcels of heavy-key candidates, of accepted attempts."""
         return [
             parcel
             for receipt in receipts
@@ -113,7 +113,7 @@ class Inbox:
         self._parcels[parcel.partition, parcel.attempt][parcel.number] = parcel
 
     def collect_keys(self, receipts: Sequence[Receipt]) -> list[Any]:
-        """Remove and return the payloads of keys alone; to be called before `collect`.
+        """Remove and return the payloads with keys alone, before `collect`.
 
         Raises as `collect`.
         """
@@ -155,7 +155,7 @@ class Inbox:
 
 
 class Exchange(ABC):
-    """Transport that puts segments into the inboxes of the shards.
+    """Transport of row segments to the inboxes of the shards.
 
     `put` is asynchronous and acknowledged: when it returns, the parcel is in the inbox. An exchange
     whose transport works only in lockstep overrides `put_segments`, which is given all segments of

@@ -1,4 +1,4 @@
-"""Rows of a change for one shard: decoded from parcels, and as an index."""
+"""Decode the rows of a change for one shard, and index them."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def rows_of(payloads: Sequence[Payload], change: Change) -> Any:
 
 
 def keys_of(payloads: Sequence[Payload], change: Change) -> Any:
-    """Return the keys alone of an upsert, whose rows are in other shards; None without any."""
+    """Return an upsert's keys whose rows are in other shards; None without any."""
     return rows_of(payloads, replace(change, verb="erase")) if payloads else None
 
 
 def all_keys_of(rows: Any, gone: Any, change: Change) -> Any:
-    """Return the keys of an upsert that a shard knows, of its own rows and of others'."""
+    """Return all of an upsert's keys in a shard, of its own rows and of others'."""
     names = list(change.encoder.names)
     return rows[names] if gone is None else frames_of(rows).concat([rows[names], gone[names]])
 
 
 def index_of_new_keys(index: FrameIndex, rows: Any, change: Change) -> FrameIndex:
-    """Return an index of the keys of `rows`, none of which is stored yet.
+    """Return an index of `rows`, whose keys must all be new.
 
     Raises
     ------

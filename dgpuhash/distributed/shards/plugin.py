@@ -1,4 +1,4 @@
-"""Worker plugin that holds a worker's shards and answers RPCs for them."""
+"""Worker plugin: store a worker's shards and serve RPCs on them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Handler = Callable[..., Awaitable[dict[str, Any]]]
 
 
 def replying(handler: Callable[..., Awaitable[list[Any]]]) -> Handler:
-    """Wrap `handler`: its results or its error become a message."""
+    """Wrap `handler` to return its result or error as a message."""
 
     @functools.wraps(handler)
     async def answer(*args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -152,28 +152,28 @@ class ShardHost(WorkerPlugin):
         return [to_message(query_rows), to_message(payload), rest]
 
     async def marks(self, *, uid: str, epoch: int, incarnation: str, marks: str) -> list[Any]:
-        """Return for each row of the shard whether a join has found it."""
+        """Return a mask of the shard's rows that a join has matched."""
         found = self.shards.at(uid, epoch, incarnation).marks
         return [to_message(await self.thread.run(found.of, marks))]
 
     async def digest(
         self, *, uid: str, epoch: int, incarnation: str, marks: str, partition: int, digest: str
     ) -> list[Any]:
-        """Return the digest of a partition's keys that was told first."""
+        """Return the first digest reported for a partition's keys."""
         found = self.shards.at(uid, epoch, incarnation).marks
         return [found.digest(marks, partition, digest)]
 
     async def unmatched(
         self, *, others: Any, uid: str, epoch: int, incarnation: str, marks: str, **asked: Any
     ) -> list[Any]:
-        """Return rows that a join has not found, as `Marks.others`."""
+        """Return unmatched rows of a join, as `Marks.others`."""
         found = self.shards.at(uid, epoch, incarnation).marks
         call = functools.partial(found.others, marks, others, **asked)
         rows, rest, left = await self.thread.run(call)
         return [to_message(rows), rest, left]
 
     async def bits(self, *, uid: str, epoch: int, incarnation: str, **asked: int) -> list[Any]:
-        """Return words of the shard's Bloom filter, as `BloomCache.bits` gives them."""
+        """Return words of the shard's Bloom filter, as `BloomCache.bits` does."""
 
         def told() -> Any:
             shard = self.shards.at(uid, epoch, incarnation)
@@ -182,7 +182,7 @@ class ShardHost(WorkerPlugin):
         return [to_message(await self.thread.run(told))]
 
     async def known(self, *, keys: Any, uid: str, transaction: str) -> list[Any]:
-        """Return the position of a key that the shard will hold; -1 if none.
+        """Return the position that a key will have in the shard; -1 if none.
 
         It is one of `keys`; the shard will hold it after a prepared change.
         """

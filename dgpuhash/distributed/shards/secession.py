@@ -1,4 +1,4 @@
-"""Secession: tasks leave their worker's thread while they wait."""
+"""Let waiting tasks leave their worker's thread pool, within a memory budget."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MOMENT = 0.5
 
 
 def most_seceded_nbytes(worker: Worker, device: Device) -> int:
-    """Return the bytes that partitions of seceded tasks may have together."""
+    """Return the limit in bytes for partitions of seceded tasks."""
     most, limit = AHEAD[device] * chunk_nbytes(device), memory_limit(worker)
     return min(most, limit // SHARE) if limit and device == "cpu" else most
 
 
 class SecessionBudget:
-    """Memory budget under which tasks of one worker secede.
+    """Memory budget for the seceded tasks of one worker.
 
     A task leaves its thread to others only while the partitions of all seceded tasks are small
     together.
@@ -50,7 +50,7 @@ class SecessionBudget:
 
     @contextmanager
     def task(self, nbytes: int, most_nbytes: int, *, stays: bool = False) -> Iterator[None]:
-        """Secede for the length of a block, where the memory budget allows it.
+        """Secede within a block, if the memory budget allows it.
 
         The task's rows have `nbytes`. One task may always secede; more may while all seceded tasks
         have at most `most_nbytes` together: the rows of each, and its results, are in memory at one
@@ -74,7 +74,7 @@ class SecessionBudget:
 
     @contextmanager
     def staying(self) -> Iterator[None]:
-        """Count the task as one that keeps its thread, in a block.
+        """Count the task in a block as one that occupies its thread.
 
         Batches do not wait for requests of these tasks.
         """
@@ -89,7 +89,7 @@ class SecessionBudget:
     def result(
         self, work: Future[Result], rows: Any, worker: Worker, *, nbytes: int | None = None
     ) -> Result:
-        """Return the result of `work`, and secede if it takes long.
+        """Return the result of `work`; secede if it takes long.
 
         `work` runs on the event loop, for the task whose partition is `rows`. Where it sends
         `nbytes` that are much of the worker's memory, or that memory is short, the task stays: the
@@ -105,7 +105,7 @@ class SecessionBudget:
         return work.result()
 
     def others_begin(self, worker: Worker) -> bool:
-        """Return whether a task like this one runs and has not joined a batch."""
+        """Return whether a similar task is running that has not joined a batch."""
         own = key_split(worker.get_current_task())
         running = sum(key_split(key) == own for key in running_keys(worker))
         return running > self._stayed

@@ -1,4 +1,4 @@
-"""A shard, a change of it in progress, and the marks of joins with it."""
+"""One shard of an index, its staged change, and joins' marks of matched rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dgpuhash.frames.grouped.index import GroupIndex
 
 @dataclass(frozen=True, slots=True)
 class HeavyKeyRepair:
-    """Repair of a shard: keys to erase, and rows to insert in their place."""
+    """Repair of a shard: keys to erase, and their replacement rows."""
 
     gone: Any
     rows: Any
@@ -36,14 +36,14 @@ class HeavyKeyRepair:
         return cls(frames.take(keys, frames.xp.flatnonzero(among)), rows)
 
     def carry_out(self, index: FrameIndex) -> None:
-        """Apply the repair to `index`, which is broken if this fails."""
+        """Apply the repair to `index`; an error leaves the index broken."""
         index.erase(self.gone)
         index.insert(self.rows)
 
 
 @dataclass
 class StagedChange:
-    """Change that is open on this worker.
+    """Open change of a shard on this worker.
 
     First its `inbox` fills; once the change is prepared it is `ready`.
     """
@@ -69,7 +69,7 @@ class StagedChange:
 
 @dataclass
 class Marks:
-    """Which rows of an index were found, by the names of the joins that ask for the others.
+    """Rows of an index that joins have matched, by name of the join.
 
     Positions of rows stay as long as the epoch of a shard.
     """
@@ -80,17 +80,17 @@ class Marks:
     _ranges: dict[tuple[str, int], tuple[Any, list[int]]] = field(default_factory=dict)
 
     def of(self, join: str) -> Any:
-        """Return for each stored row whether a join has found it, as numbers that it sets to 1."""
+        """Return a join's marks: an array that it sets to 1 for each matched row."""
         if join not in self._marks:
             self._marks[join] = self.index.no_marks()
         return self._marks[join]
 
     def digest(self, join: str, partition: int, digest: str) -> str:
-        """Return the digest of a partition's keys that was told first."""
+        """Return the first digest reported for a partition's keys."""
         return self._digests.setdefault((join, partition), digest)
 
     def forget(self, join: str) -> None:
-        """Forget what a join has found."""
+        """Drop the marks of a join."""
         self._marks.pop(join, None)
         self._ranges.clear()
         for key in [key for key in self._digests if key[0] == join]:
@@ -100,7 +100,7 @@ class Marks:
         self, join: str, copies: Any, part: int, parts: int, skip: int, nbytes: int, by_key: bool,
         since: int = 0, columns: Sequence[Hashable] | None = None,
     ) -> tuple[Any, int | None, int]:  # fmt: skip
-        """Return rows that a join has not found, the number to skip for the next ones, and theirs.
+        """Return a page of a join's unmatched rows, and the offset of the next page.
 
         All rows for a join without a name. They are at most `nbytes` of one of `parts` ranges of
         them; None after the last ones.
@@ -125,7 +125,7 @@ class Marks:
         return found, None if last == end else last - start, end - last
 
     def _by_range(self, join: str, parts: int) -> tuple[Any, list[int]]:
-        """Return the rows that a join has not found by hash range, and where each range begins.
+        """Return a join's unmatched rows by hash range, and the bounds of the ranges.
 
         They are kept for the other ranges: nothing is found any more once one is asked for.
         """
@@ -138,7 +138,7 @@ class Marks:
         return self._ranges[join, parts]
 
     def _owners(self, rows: Any, parts: int) -> Any:
-        """Return the hash ranges that the keys of some rows are in."""
+        """Return the hash ranges of some rows' keys."""
         encoder = self.index.encoder
         keys = self.index.store.take(rows, list(encoder.names))
         return encoder.owners(encoder.encode_rows(keys).codes, parts)

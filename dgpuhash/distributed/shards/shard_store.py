@@ -1,4 +1,4 @@
-"""Store of a worker's index shards, and of changes in progress."""
+"""Store of a worker's index shards and their open changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ShardStore:
     _broken: dict[str, str] = field(default_factory=dict)
 
     def open(self, change: Change, part: int) -> None:
-        """Open a change of shard `part`; drop one that another client left."""
+        """Open a change of shard `part`, dropping one that another client left."""
         kept, incarnation = part in change.kept, change.shards[part].incarnation
         index = None
         if kept or change.verb != "build":
@@ -87,7 +87,7 @@ class ShardStore:
         receipts: Sequence[Receipt],
         later: Sequence[tuple[str, Sequence[Receipt]]] = (),
     ) -> int:
-        """Do all of a change that can fail, unseen; return its number of rows.
+        """Do the fallible part of a change without publishing it; return its number of rows.
 
         Parameters
         ----------
@@ -140,11 +140,11 @@ class ShardStore:
         staged.ready = True
 
     def numbers(self, uid: str, transaction: str) -> NumericDtypes:
-        """Return the columns' numeric dtypes here after a prepared change."""
+        """Return the numeric dtypes of columns after a prepared change."""
         return promote_dtypes([store.numbers for store in self._stores(uid, transaction)])
 
     def accept_numbers(self, uid: str, transaction: str, numbers: NumericDtypes) -> None:
-        """Prepare for other numeric dtypes of the columns in other shards.
+        """Adopt other shards' numeric dtypes for a prepared change.
 
         Raises
         ------
@@ -157,7 +157,7 @@ class ShardStore:
         self._open(uid, transaction).mixed = True
 
     def mixed(self, uid: str) -> bool:
-        """Return whether some shards hold other numeric dtypes than planned."""
+        """Return whether some shards have other numeric dtypes than planned."""
         shard = self._shards.get(uid)
         return shard is not None and shard.mixed
 
@@ -183,7 +183,7 @@ class ShardStore:
         return added.frame(list(staged.change.encoder.names))
 
     def known(self, uid: str, transaction: str, keys: Any) -> int:
-        """Return the position of a key that this shard will hold; -1 if none.
+        """Return the position that a key will have in this shard; -1 if none.
 
         It is one of `keys`; the shard will hold it after a prepared change.
         """
@@ -201,7 +201,7 @@ class ShardStore:
         return -1
 
     def made(self, uid: str, transaction: str) -> FrameIndex | None:
-        """Return the index that a prepared build has made; None for other verbs."""
+        """Return the index of a prepared build; None for other verbs."""
         return self._open(uid, transaction).index
 
     def prepared(self, uid: str, transaction: str) -> Any:
@@ -210,7 +210,7 @@ class ShardStore:
         return staged.rows if staged.index is None else staged.index.frame()
 
     def apply(self, uid: str, transaction: str) -> int:
-        """Make a prepared change visible; return the rows it added or erased here.
+        """Publish a prepared change; return the rows it added or erased here.
 
         Applying a change twice changes nothing.
         """
@@ -243,7 +243,7 @@ class ShardStore:
             del self._staged[uid]
 
     def drop(self, uid: str, epoch: int | None = None) -> None:
-        """Free the shard, and any change staged for it, up to an epoch.
+        """Free the shard and its staged change, up to an epoch.
 
         Without `epoch`, of any epoch.
         """
@@ -257,7 +257,7 @@ class ShardStore:
         self._broken.pop(uid, None)
 
     def at(self, uid: str, epoch: int, incarnation: str) -> Shard:
-        """Return the shard, for a request of a handle at `epoch`.
+        """Return the shard for a request at `epoch`.
 
         Raises
         ------
@@ -285,11 +285,11 @@ class ShardStore:
         return shard
 
     def standing(self, uid: str) -> Shard | None:
-        """Return the shard as it is now, or None; any thread may call this."""
+        """Return the current shard or None; any thread may call this."""
         return self._shards.get(uid)
 
     def open_changes(self) -> list[StagedChange]:
-        """Return the changes that are open here; any thread may call this."""
+        """Return the open changes here; any thread may call this."""
         return list(self._staged.values())
 
     def holds(self, uid: str, epoch: int, incarnation: str) -> bool:
@@ -313,7 +313,7 @@ class ShardStore:
         marks: str = "",
         limit: RowLimit | None = None,
     ) -> tuple[Any, Payload | None, Cursor | None]:
-        """Return a page of matches of `keys`: positions, payload, and the rest.
+        """Return a page of matches of `keys`: positions, payload, and the next page.
 
         A page has at most `nbytes`. For a semi or anti join it is positions alone, all in one page.
         Rows on it get a mark of the join called `marks`, if any. `limit` may refuse them.
@@ -330,7 +330,7 @@ class ShardStore:
         return _narrow(rows, count), found, rest
 
     def unmark(self, uid: str, join: str) -> None:
-        """Forget the marks of a join."""
+        """Drop the marks of a join."""
         shard = self._shards.get(uid)
         if shard is not None:
             shard.marks.forget(join)
@@ -355,7 +355,7 @@ class ShardStore:
 
     @contextmanager
     def _breaking(self, uid: str, what: str) -> Iterator[None]:
-        """Guard a block that changes a shard: if it fails, the shard is lost."""
+        """Guard a block that changes a shard; an error makes the shard lost."""
         try:
             yield
         except Exception as error:
@@ -380,7 +380,7 @@ class ShardStore:
 
 
 def _carry_out(verb: str, index: FrameIndex, rows: Any, gone: Any, epoch: int) -> int:
-    """Change an index by rows, or keys to erase; return the number of rows that this is.
+    """Apply rows, or keys to erase, to an index; return their number.
 
     `gone` are further keys that an upsert erases. Of groups it is the number of those that change.
     """
@@ -397,5 +397,5 @@ def _carry_out(verb: str, index: FrameIndex, rows: Any, gone: Any, epoch: int) -
 
 
 def _narrow(positions: Any, end: int) -> Any:
-    """Return positions below `end` as int32 where they fit, to send less."""
+    """Return positions below `end` as int32 where possible, to send less."""
     return positions.astype(np.int32) if end <= 2**31 else positions

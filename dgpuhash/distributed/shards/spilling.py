@@ -1,4 +1,4 @@
-"""Inboxes of rows that go to a file beyond their worker's share of memory."""
+"""Spill build rows to a file beyond the worker's share of memory."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ WRITTEN_AT_ONCE = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class SpilledPayload:
-    """Rows of a parcel with their keys in memory; a file has the others, from row `first` on."""
+    """Rows of a parcel: keys in memory, other columns in a file from row `first` on."""
 
     keys: Any
     first: int
 
 
 class SpillingInbox(Inbox):
-    """Inbox of a build whose rows go to a file when they are more than the worker's share.
+    """Inbox of a build that spills rows beyond the worker's share of memory.
 
     Keys stay in memory.
 
@@ -68,7 +68,7 @@ class SpillingInbox(Inbox):
         self._lock, self._writing = threading.Lock(), threading.Lock()
 
     def accept(self, parcel: Parcel) -> None:
-        """Store a parcel; one that was delivered before changes nothing."""
+        """Store a parcel; a repeated delivery changes nothing."""
         if self._share is None:
             self._share, self._there = self._memory.for_rows() // SHARE, self._memory.for_keys()
         if parcel.number in self._parcels.get((parcel.partition, parcel.attempt), ()):
@@ -115,7 +115,7 @@ class SpillingInbox(Inbox):
         return waiting + self._keys_nbytes > self._share or self._memory.for_rows() < 0
 
     def spill(self) -> None:
-        """Write the rows that are in memory to the file.
+        """Write the rows in memory to the file.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class SpillingInbox(Inbox):
             self._close_if_freed()
 
     def _write(self, parcel: Parcel) -> None:
-        """Write the rows of a parcel to the file, but for their keys, and forget them."""
+        """Write a parcel's columns, except the keys, to the file and free them."""
         segment = self._parcels.get((parcel.partition, parcel.attempt), {})
         if segment.get(parcel.number) is not parcel:
             return
@@ -164,7 +164,7 @@ class SpillingInbox(Inbox):
         self._close_if_freed()
 
     def _close_if_freed(self) -> None:
-        """Give the file back, unless somebody works with it, who does so after that."""
+        """Close the file of a freed inbox, unless it is in use."""
         if self._freed and self._writing.acquire(blocking=False):
             try:
                 if self._file is not None:
@@ -185,7 +185,7 @@ class SpillingInbox(Inbox):
         return pd.concat([payload.keys, others], axis=1)[list(like)]
 
     def sealed(self, receipts: Sequence[Receipt]) -> FrameIndex | None:
-        """Return the index of the rows of accepted attempts, where some are in a file.
+        """Return the index of accepted rows; None if nothing was spilled.
 
         All go there then; see `collect`.
 
@@ -214,11 +214,11 @@ class SpillingInbox(Inbox):
 
     @property
     def _kept(self) -> int:
-        """Bytes of the keys and of the table that finds them."""
+        """Bytes of the keys and their hash table."""
         return self._keys_nbytes + self._rows * TABLE_NBYTES
 
     def _place(self, left: Callable[[], int]) -> int:
-        """Return the bytes that there are for the keys, with those that they take already.
+        """Return the bytes available for keys, including their present bytes.
 
         `left` is what the worker's memory has left for them.
         """
@@ -227,7 +227,7 @@ class SpillingInbox(Inbox):
         return max(0, self._there - held, left() + mine)
 
     def _require_memory(self, needed: int, left: Callable[[], int]) -> None:
-        """Raise OutOfMemoryError unless there is place for the keys."""
+        """Raise OutOfMemoryError unless the keys fit the memory."""
         if self._memory.wait(lambda: self._freed or needed <= self._place(left)):
             return
         raise OutOfMemoryError(
@@ -240,7 +240,7 @@ class SpillingInbox(Inbox):
 
 
 def nbytes_of(frame: Any) -> int:
-    """Return the bytes of a frame: an estimate for objects, which does not leave out views."""
+    """Return the bytes of a frame; for objects an estimate that includes views."""
     return max(sizeof(frame), int(frame.memory_usage(deep=False).sum()))
 
 

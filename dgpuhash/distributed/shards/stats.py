@@ -1,4 +1,4 @@
-"""Statistics of an index: one row for each shard."""
+"""Statistics of an index, one row for each shard."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def row_count(client: Client, descriptor: Descriptor) -> int:
 
 
 def has_unique_keys(client: Client, descriptor: Descriptor) -> bool:
-    """Return whether each key has one row, as far as shards know by themselves."""
+    """Return whether keys are unique, as far as each shard knows."""
     if descriptor.unique:
         return True
     replicated = descriptor.placement is Placement.REPLICATED
@@ -122,7 +122,7 @@ def fractions(
     parts: dict[str, tuple[int, str]],
     mixed: Sequence[IntFloatKey],
 ) -> tuple[int, list[bool]]:
-    """Return a shard's rows, and which columns may need a warning."""
+    """Return a shard's row count, and the columns that may need a warning."""
     _, incarnation = parts[host.worker.address]
     index = host.shards.at(uid, epoch, incarnation).index
     told = [

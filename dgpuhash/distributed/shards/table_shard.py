@@ -1,4 +1,4 @@
-"""One worker's shard of a distributed table: a local table of its keys, and its layout."""
+"""One worker's shard of a distributed table, and the encoding of its columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from dgpuhash.typing import Device
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Encoding of a table's columns while they travel.
+    """Encoding of a table's columns in messages.
 
     Keys travel as their canonical words, so that equal keys have one owner whatever their form;
     values of 1, 2, 4 or 8 bytes travel as words, and others as rows of bytes.
@@ -73,11 +73,11 @@ class Layout:
         return np.dtype(f"V{self.value.itemsize}") if self._wide else word_dtype(self.value)
 
     def keys(self, backend: Backend, chunk: Any) -> Any:
-        """Return the words of a chunk of keys, which may be on the host."""
+        """Return the words of a chunk of keys, from host or device."""
         return key_words(backend, _taken(backend, chunk, self.key, "keys"))
 
     def asked(self, backend: Backend, chunk: Any) -> LookupKeys:
-        """Return the words of lookup keys that fit the dtype, and their rows."""
+        """Return the words and rows of those lookup keys that fit the dtype."""
         taken = as_argument(chunk, "keys")
         home = backends.get(taken.location)
         asked = as_lookup_keys(home, taken, self.key, "keys")
@@ -88,7 +88,7 @@ class Layout:
         return LookupKeys(key_words(backend, keys), asked.count, rows)
 
     def values(self, backend: Backend, chunk: Any) -> Any:
-        """Return the column of a chunk of values, which may be on the host."""
+        """Return a chunk of values as a column, from host or device."""
         assert self.value is not None
         rows = _taken(backend, chunk, self.value, "values")
         if not self._wide:
@@ -100,7 +100,7 @@ class Layout:
         return _taken(backend, chunk, OP_DTYPE, "ops")
 
     def counts(self, backend: Backend, chunk: Any) -> Any:
-        """Return the column of a chunk of integers that are added to counts.
+        """Return a chunk of integers to add to counts, as a column.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class Layout:
         return terms if home is backend else backend.from_host(home.to_host(terms))
 
     def to_store(self, column: Any) -> Any:
-        """Return a column of values as the owner's table takes it."""
+        """Return a column of values in the owner table's form."""
         if self._wide and isinstance(column, np.ndarray):
             return column.view(self.stored_value).reshape(len(column))
         return column
@@ -123,7 +123,7 @@ class Layout:
         return _bytes_of(values) if self._wide and values.ndim == 1 else values
 
     def answer(self, backend: Backend, column: Any) -> Any:
-        """Return a column of values in the dtype that carries it on `backend`."""
+        """Return a column of values in its message dtype on `backend`."""
         assert self.value is not None
         if not self._wide:
             return values_of(backend, column, self.value)
@@ -149,7 +149,7 @@ class Layout:
         return made
 
     def default(self, default: Any) -> Any:
-        """Return `default` as the owners' tables take it.
+        """Return `default` in the owner tables' form.
 
         Raises
         ------
@@ -184,7 +184,7 @@ def _word_of(row: np.ndarray) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer columns of one length, and the rows to or from each rank."""
+    """Result columns of one length, and the rows to or from each rank."""
 
     columns: list[Any]
     counts: np.ndarray
@@ -337,18 +337,18 @@ class TableShard:
         self.table._opened().ready()
 
     def has_list_answers(self, verb: Verb) -> bool:
-        """Return whether a row may have any number of answers."""
+        """Return whether a row may have any number of results."""
         return verb.name in {"find", "execute"} and self._spec.kind == "multimap"
 
     def answers(self, verb: Verb) -> bool:
-        """Return whether `verb` has an answer."""
+        """Return whether `verb` returns anything."""
         silent = {"add", "upsert", "settle", "for_each"}
         if self._spec.kind in {"multimap", "count"}:
             silent.add("insert")
         return verb.name not in silent
 
     def shows_values(self, verb: Verb) -> bool:
-        """Return whether `verb` answers with a value a row."""
+        """Return whether `verb` returns a value per row."""
         return verb.name == "find" or (verb.name == "execute" and self.layout.value is not None)
 
     def counts(self, verb: Verb) -> bool:
@@ -356,7 +356,7 @@ class TableShard:
         return verb.stores and self._spec.kind == "count"
 
     def in_order(self, verb: Verb) -> bool:
-        """Return whether one batch must have all rows, as where their order counts."""
+        """Return whether the verb needs all rows in one batch, in order."""
         if verb.stores and self._static:
             return True
         if verb.name == "insert":
@@ -375,14 +375,14 @@ class TableShard:
         return self.table._opened().ranges(rows, owners)
 
     def intake(self, ranges: RegionRanges, rows: int) -> StreamedBuild:
-        """Begin a bulk insert of at most `rows`."""
+        """Start a bulk insert of at most `rows`."""
         self.replica = None
         return self.store.intake(ranges, rows)
 
     def serve(
         self, verb: Verb, columns: list[Any], counts: np.ndarray, to: list[list[Any]]
     ) -> list[Answer]:
-        """Carry out `verb` on received rows; `counts` has the rows from each rank.
+        """Run `verb` on received rows; `counts` has the rows from each rank.
 
         `to` are columns that the first answers may be written to.
         """
@@ -426,7 +426,7 @@ class TableShard:
         return self._of_lists(counts, *self.table.find(keys))
 
     def empty_answers(self, verb: Verb, counts: np.ndarray) -> list[Answer]:
-        """Return answers without content to rows that `verb` could not serve."""
+        """Return empty results for rows that `verb` could not serve."""
         if not self.answers(verb):
             return []
         xp, rows = self.backend.xp, int(counts.sum())
@@ -443,7 +443,7 @@ class TableShard:
         ]
 
     def _execute(self, verb: Verb, counts: np.ndarray, keys: Any, *columns: Any) -> list[Answer]:
-        """Execute a mixed batch; answer with values, and flags."""
+        """Execute a mixed batch; return values and flags."""
         layout, (*values, ops) = self.layout, columns
         if layout.value is None:
             return [Answer([self.table.execute(ops, keys).view(np.uint8)], counts)]
@@ -456,7 +456,7 @@ class TableShard:
         return [Answer([layout.from_store(found), flags.view(np.uint8)], counts)]
 
     def visit(self, call: Callable[..., object], *asked: Any) -> list[object]:
-        """Return what a function gives for the entries of keys, with their rows, or for all."""
+        """Return a user function's results for the entries of keys with their rows, or for all."""
         results: list[object] = []
 
         def each(keys: Any, values: Any, *at: Any) -> None:
@@ -472,7 +472,7 @@ class TableShard:
         return results
 
     def absent(self, verb: Verb, rows: int) -> list[Any]:
-        """Return the answer columns for `rows` keys that are not stored."""
+        """Return the result columns for `rows` absent keys."""
         if verb.name == "count":
             return [self.backend.zeros(rows, np.int64)]
         flags = self.backend.zeros(rows, np.uint8)
@@ -481,7 +481,7 @@ class TableShard:
         return [self.layout.filled(self.backend, rows, verb.default), flags]
 
     def items(self) -> list[Any]:
-        """Return all keys, and values, as users see them."""
+        """Return all keys, and values, in user form."""
         found = self.table.items()
         words, *values = found if isinstance(found, tuple) else (found,)
         return [
@@ -490,23 +490,23 @@ class TableShard:
         ]
 
     def shown_keys(self, words: Any) -> Any:
-        """Return keys as users see them."""
+        """Return keys in user form."""
         return keys_of(self.backend, words, self._spec.key)
 
     @cached
     def no_rows(self) -> list[Any]:
-        """Empty columns of keys, and values, like those that travel."""
+        """Empty columns of keys, and values, in message form."""
         keys = self.backend.empty(0, self.layout.stored_key)
         return [keys] if self._spec.value is None else [keys, self.layout.column(self.backend, 0)]
 
     @property
     def row_nbytes(self) -> int:
-        """Bytes of a key, and its value, as they travel."""
+        """Bytes of a key, and its value, in a message."""
         return sum(each.dtype.itemsize * math.prod(each.shape[1:]) for each in self.no_rows)
 
     @property
     def dtypes(self) -> list[np.dtype[Any]]:
-        """Dtypes of keys, and values, as users see them."""
+        """Dtypes of keys, and values, in user form."""
         return [self._spec.key] if self._spec.value is None else [self._spec.key, self._spec.value]
 
     def on_host(self, column: Any) -> np.ndarray:
@@ -514,7 +514,7 @@ class TableShard:
         return self.backend.to_host(column)
 
     def distinct(self) -> Any:
-        """Return the distinct keys as users see them, in the order of `items`."""
+        """Return the distinct keys in user form, in the order of `items`."""
         keys = self.items()[0]
         if self._spec.kind != "multimap":
             return keys
@@ -527,13 +527,13 @@ class TableShard:
 
     @property
     def backend(self) -> Backend:
-        """Backend whose arrays the shard has."""
+        """Backend of the shard's arrays."""
         found: Backend = self.table._home()
         return found
 
     @property
     def store(self) -> Storage:
-        """Slots of the words of the distinct keys, which take rows range by range."""
+        """Slots of the distinct keys' words, for inserts range by range."""
         found: Storage = self.table._opened()
         return found
 

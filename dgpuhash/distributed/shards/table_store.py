@@ -1,4 +1,4 @@
-"""Table shards of one worker: functions that run on them, their sizes, and their loss."""
+"""Table shards of one worker: open them, run functions on them, detect their loss."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class VerbRequest:
-    """Request to carry out a verb on a table, the same for all ranks.
+    """Request to run a verb on a table, the same for all ranks.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class VerbRequest:
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """Name and shape of an answer array among a worker's data.
+    """Name and shape of a result array among a worker's data.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True)
 class VerbResult:
-    """Result of a rank: its answers, or why it refused to change anything.
+    """Result of a rank: its arrays, or its reason for refusing a change.
 
     `answer`: prefix of the labels of the answers that the rank keeps.
     `results`: what the function of a ``for_each`` gave.
@@ -105,12 +105,12 @@ class HostedShard:
 
 
 def answer_of(verb: str, token: str) -> str:
-    """Return the prefix of the names of an answer's columns."""
+    """Return the prefix of the names of a result's columns."""
     return f"dgpuhash-{verb}-{token}"
 
 
 def answer_name(answer: str, column: int) -> str:
-    """Return the name of a column of an answer."""
+    """Return the name of a result's column."""
     return f"{answer}-{column}"
 
 
@@ -125,7 +125,7 @@ def open_table_shard(
     device: Device,
     workers: Sequence[str],
 ) -> TableShardSize:
-    """Open a shard without keys; `workers` have all shards, in order."""
+    """Create an empty shard; `workers` lists the workers of all shards in order."""
     part: TableShard
     if spec.kind == FilterShard.kind:
         number = workers.index(host.worker.address)
@@ -139,7 +139,7 @@ def open_table_shard(
 def prepare_for_batch(
     host: ShardHost, collective: Collective, uid: str, epoch: int, rows: int
 ) -> None:
-    """Allocate what a rank's `rows` rows need before they can travel."""
+    """Allocate the memory for a rank's `rows` rows before they travel."""
     part = at(host, uid, epoch).part
     if collective.lands(part.table.device):
         part.ready()
@@ -168,7 +168,7 @@ def size_of(host: ShardHost, uid: str, epoch: int) -> int:
 
 
 def at(host: ShardHost, uid: str, epoch: int) -> HostedShard:
-    """Return the shard of table `uid`, for a handle at `epoch`.
+    """Return the shard of table `uid` for a handle at `epoch`.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def stored(data: Mapping[tuple[str, int], Any]) -> list[StoredArray]:
 
 @contextmanager
 def translated_losses(client: Client, workers: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """Turn errors of a block into IndexLost, if a worker is lost.
+    """Turn errors of a block into IndexLost if a worker is lost.
 
     Dask raises errors of many kinds then.
     """
@@ -225,7 +225,7 @@ def translated_losses(client: Client, workers: Callable[[], Sequence[str]]) -> I
 
 
 def _check_client(client: Client, error: Exception) -> None:
-    """Raise ClosedError if the client was closed, which led to `error`."""
+    """Raise ClosedError if `error` comes from a closed client."""
     if client.status in {"closing", "closed"}:
         raise ClosedError(
             "the Dask client was closed meanwhile, and nobody else knows the shards of its tables; "
@@ -249,7 +249,7 @@ class TableShardSize:
 
 
 def format_entries(kind: str, held: Sequence[TableShardSize]) -> str:
-    """Return the size of a table of this kind in words.
+    """Return the size of a table of this kind as text.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def _stats_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _of_all(figures: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """Return one figure for all shards; None where there is none."""
+    """Return one figure for all shards; None if there is none."""
     if all(isinstance(each, int) for each in figures):
         return sum(figures)
     if all(isinstance(each, int | float) for each in figures):
@@ -303,7 +303,7 @@ def _of_all(figures: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 class StatsDisplay:
-    """Statistics of the shards that a handle shows without an RPC."""
+    """Statistics of the shards for a handle's display, without an RPC."""
 
     def __init__(self) -> None:
         self._told: tuple[Sequence[TableShardSize], pd.DataFrame] | None = None
@@ -311,13 +311,13 @@ class StatsDisplay:
     def learn(
         self, held: Sequence[TableShardSize], rows: Sequence[Mapping[str, Any]]
     ) -> pd.DataFrame:
-        """Return the statistics of shards, and show them until their sizes `held` are replaced."""
+        """Return the shards' statistics, and display them until the sizes `held` change."""
         frame = _stats_frame(rows)
         self._told = held, frame.copy()
         return frame
 
     def html(self, title: str, workers: Sequence[str], held: Sequence[TableShardSize]) -> str:
-        """Return HTML: the title, and a table with a row for each shard, if any."""
+        """Return HTML: the title, and a table with one row per shard."""
         shown = f"<p>{escape(title)}</p>"
         if not held:
             return shown

@@ -1,4 +1,4 @@
-"""A worker's memory: how much is left below Dask's limits, and the return of freed memory."""
+"""Track a worker's free memory below Dask's limits, and return freed memory to the system."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GAINED_NOTHING_SECONDS = 5.0
 
 
 class WorkerMemory:
-    """What a worker may still put into its memory, by the limit that Dask gives it.
+    """Memory that a worker may still use, by Dask's limits.
 
     Parameters
     ----------
@@ -64,31 +64,31 @@ class WorkerMemory:
 
     @property
     def limit(self) -> int:
-        """The bytes that the worker may take; 0 where there is no limit."""
+        """The worker's memory limit in bytes; 0 for no limit."""
         return memory_limit(self._worker)
 
     def for_rows(self) -> int:
-        """Return the bytes until Dask would spill results, which rows of builds may take."""
+        """Return the bytes available to build rows: until Dask would spill results."""
         return self._until("target", 0.6)
 
     def for_keys(self) -> int:
-        """Return the bytes that keys may take for as long as tasks are to begin beside them."""
+        """Return the bytes available to keys without stopping new tasks."""
         return self._machine() or self._until("pause", 0.8) - self.limit // BESIDE_KEYS
 
     def for_tasks(self) -> int:
-        """Return the bytes until Dask would begin no tasks, which results may take."""
+        """Return the bytes available to results: until Dask would pause the worker."""
         return self._machine() or self._until("pause", 0.8)
 
     def below_spill(self) -> int:
-        """Return the bytes until Dask spills all results that it can, below 0 while it does."""
+        """Return the bytes until Dask spills all it can; negative while it does."""
         return self._until("spill", 0.7)
 
     def until_end(self) -> int:
-        """Return the bytes until a nanny ends the worker, which a task may take for a while."""
+        """Return the bytes until a nanny kills the worker, for short use by a task."""
         return self._machine() or self._until("terminate", 0.95)
 
     def require_task(self, rows: Any, times: int) -> None:
-        """Wait until a task has memory for its rows on the host, `times` their bytes besides.
+        """Wait until a task has host memory for its rows, and for `times` their bytes besides.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class WorkerMemory:
             )
 
     def relieve(self) -> None:
-        """Give back what allocators keep, where rows of builds have no place otherwise."""
+        """Return allocators' free memory to the system if build rows have no room otherwise."""
         if self.for_rows() < 0:
             trim()
 
@@ -128,7 +128,7 @@ class WorkerMemory:
         return True
 
     def _machine(self) -> int | None:
-        """Return the free bytes of the machine, for a worker that no nanny ends.
+        """Return the machine's free bytes, for a worker without a nanny.
 
         It may share a process with others, and a client, whose memory counts as its own.
         """
@@ -137,7 +137,7 @@ class WorkerMemory:
         return backend.get("cpu").memory()[0]
 
     def _until(self, fraction: str, default: float) -> int:
-        """Return the bytes until a fraction of the limit is reached; `default` where it is off."""
+        """Return the bytes until a fraction of the limit; `default` if there is no limit."""
         if not self.limit:
             return sys.maxsize
         share = memory_share(self._worker, fraction) or default
@@ -145,7 +145,7 @@ class WorkerMemory:
 
 
 class FreedMemory:
-    """Return of freed memory to the system, before Dask pauses the worker for it.
+    """Periodic return of freed memory to the system, before Dask pauses the worker for it.
 
     Allocators keep memory that arrays had. Dask counts it as the process's and cannot spill it: a
     worker that is paused begins no task whose arrays would go there, and so stays paused.
@@ -161,16 +161,16 @@ class FreedMemory:
         self._callback = PeriodicCallback(self.look, LOOK_SECONDS * 1000)
 
     def start(self) -> None:
-        """Look at the memory from now on; runs on the worker's event loop."""
+        """Start the periodic check on the worker's event loop."""
         if self._memory.limit:
             self._callback.start()
 
     def stop(self) -> None:
-        """End the looks."""
+        """Stop the periodic check."""
         self._callback.stop()
 
     async def look(self) -> None:
-        """Give freed memory back where Dask is about to spill, or to pause the worker."""
+        """Return freed memory if Dask is about to spill or to pause the worker."""
         left = self._memory.below_spill()
         if left >= 0 or time.monotonic() < self._next:
             return
@@ -181,19 +181,19 @@ class FreedMemory:
 
 
 def release_arrow() -> None:
-    """Give memory back that Arrow's allocator keeps for this thread; it counts as the process's."""
+    """Return the free memory of this thread's Arrow allocator to the system."""
     pa.default_memory_pool().release_unused()
 
 
 def trim() -> None:
-    """Give memory back that allocators keep."""
+    """Return the free memory of all allocators to the system."""
     release_arrow()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def keep_freed_memory(worker: Any) -> bool:
-    """Have the C library keep freed memory for the next arrays; return whether it does now.
+    """Make the C library reuse freed memory for later arrays; return whether it does.
 
     Where it gives each array back at once, as nannies have it, every new one costs its page faults
     anew, which takes longer than most of what is done with it. Only a process of one worker with

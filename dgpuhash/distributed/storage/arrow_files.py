@@ -1,4 +1,4 @@
-"""Arrow files of rows, without pickle; their checksums are kept elsewhere."""
+"""Write and read rows as Arrow files without pickle, verified by checksums."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def to_arrow(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype[Any]]) -> 
 
 
 def to_numpy(table: pa.Table, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarray]:
-    """Return the columns that `to_arrow` was given.
+    """Return the columns of a table that `to_arrow` wrote.
 
     Raises ValueError for a table that `to_arrow` has not made.
     """
@@ -150,7 +150,7 @@ def check_sizes(folder: Folder, files: Iterable[RowsFile]) -> None:
 
 
 def check_shared(folder: Folder, files: Iterable[RowsFile]) -> None:
-    """Check that the client sees the files that workers have written.
+    """Check that the client sees the files of the workers.
 
     Raises
     ------

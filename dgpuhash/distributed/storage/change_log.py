@@ -1,4 +1,4 @@
-"""Write-ahead log of a durable index, with one record for each revision.
+"""Write-ahead log of a durable index, one record for each revision.
 
 Each change is on disk before anybody sees it. The log stands beside the manifest of a checkpoint.
 Each revision since then has Arrow files with the rows of each shard, written by the workers that
@@ -84,7 +84,7 @@ class Record:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Record | None:
-        """Return the record that `to_bytes` wrote, or None where the write was interrupted.
+        """Return the record that `to_bytes` wrote; None if the write was interrupted.
 
         Then there is the beginning of a record, and nothing or zeros behind it. The end mark may be
         missing.
@@ -119,7 +119,7 @@ class Record:
 
 
 def _begins_body(body: bytes) -> bool:
-    """Return whether the JSON of a record may begin so, and is not whole."""
+    """Return whether text is the incomplete start of a record's JSON."""
     try:
         text = body.decode("ascii")
         json.loads(text)
@@ -138,7 +138,7 @@ REMEDY = "restore the folder from a backup"
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """Manifest and later changes of an index whose log another continues."""
+    """Manifest and later changes of an index whose log another index continues."""
 
     manifest: Manifest
     changes: Sequence[Record]
@@ -287,7 +287,7 @@ def replaced_by(names: Iterable[str], revision: int) -> set[str]:
 
 
 def taken_over_error(folder: Folder) -> IndexLost:
-    """Return the error of an index whose log another index continues."""
+    """Return the error for an index whose log another index continues."""
     return IndexLost(
         f"another index goes on with the log in {folder.url}; nothing was changed; close this "
         "one, and open that one"
@@ -295,7 +295,7 @@ def taken_over_error(folder: Folder) -> IndexLost:
 
 
 def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str]) -> RowsFile | None:
-    """Write the rows that a change brings to a shard; runs on its worker."""
+    """Write a change's rows for one shard; runs on its worker."""
     rows = host.shards.prepared(change.uid, change.transaction)
     part = change.workers.index(host.worker.address)
     return write_rows(rows, Folder(url), names[part]) if len(rows) else None
@@ -311,7 +311,7 @@ def _commit(folder: Folder, record: Record, outdated: Outdated) -> None:
 
 
 def _overtaken_error(folder: Folder, record: Record) -> IndexLost:
-    """Return the error of a change whose revision another record has."""
+    """Return the error for a change whose revision another record has."""
     there = _read(folder, record.revision)
     if there is None or there.uid != record.uid:
         return taken_over_error(folder)
@@ -360,7 +360,7 @@ def _changed_error(folder: Folder) -> IndexChanged:
 
 
 def stays(end: Descriptor, change: Change) -> bool:
-    """Return whether a change that was appended is in the log, or in a save that truncated it.
+    """Return whether an appended change is in the log, or in a save that truncated it.
 
     It is not where another client took this one, which stood still, for dead, or without a log.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints of indexes: a manifest and one Arrow file for each shard.
+"""Save and load an index: a manifest and one Arrow file for each shard.
 
 No pickle is used.
 """
@@ -218,7 +218,7 @@ def _write(
     logged: bool,
     overwrite: bool = False,
 ) -> tuple[Sequence[RowsFile], Sequence[RowsFile]]:
-    """Return the files that were written, and those that they replace."""
+    """Write the files; return them, and the files that they replace."""
     token = f"{_mark(descriptor)}{uuid.uuid4().hex[:12]}"
     names = [f"shard-{token}-{part:05}.arrow" for part in range(len(descriptor.whole))]
     files: Sequence[RowsFile] = ()

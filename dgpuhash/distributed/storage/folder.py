@@ -1,4 +1,4 @@
-"""Folders on any file system, with files that are written atomically."""
+"""Folders on any file system, with atomic writes of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifest of a saved index: JSON, verified before any file is touched."""
+"""Manifest of a saved index: JSON, verified before any file is read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONGEST = 1 << 26
 
 
 class SavedShards(ABC):
-    """Base of manifests: how a save in a folder is found, and when another may replace it.
+    """Base of manifests: find a save in a folder, and check whether another may replace it.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class SavedShards(ABC):
     @classmethod
     @abstractmethod
     def _from_body(cls, body: dict[str, Any]) -> Self:
-        """Return the manifest that a body describes, whose checksum was right."""
+        """Return the manifest from a body with a verified checksum."""
 
     @classmethod
     def found_in(cls, folder: Folder) -> Self:
@@ -93,7 +93,7 @@ class SavedShards(ABC):
 
     @classmethod
     def read_in(cls, folder: Folder) -> Self:
-        """Return the manifest in a folder, whatever its files are."""
+        """Return the manifest in a folder without checking its files."""
         return cls.from_bytes(folder.read(MANIFEST), f"{folder.url}/{MANIFEST}")
 
     @classmethod
@@ -124,7 +124,7 @@ class SavedShards(ABC):
     def check_replaceable(
         self, folder: Folder, uid: str | None, saved: SavedRevision | None, *, overwrite: bool
     ) -> None:
-        """Raise ExistsError when this is a save of another than `uid`, without `overwrite`.
+        """Raise ExistsError if the save belongs to another index than `uid`, unless `overwrite`.
 
         `saved`: the last save of `uid`, or the one that it was loaded from.
         """
@@ -139,7 +139,7 @@ class SavedShards(ABC):
 
 
 def load_with_retry(folder: Folder, load: Callable[[], Made]) -> Made:
-    """Return ``load()``, repeated when the folder is saved to meanwhile.
+    """Return ``load()``, repeated if a save replaces the folder meanwhile.
 
     `load` reads a save in the folder, and a save removes the files that it replaces. What killed
     saves left is removed first.

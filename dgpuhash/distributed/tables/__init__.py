@@ -1,4 +1,4 @@
-"""Distributed hash tables: bulk verbs on arrays that lie on Dask workers.
+"""Distributed hash tables: bulk verbs on Dask arrays.
 
 * `base.DistributedTable` is the client's handle. `batch` checks the arguments of a verb, finds or
   makes their chunks on the workers, and turns answers into arrays of the same form while workers

@@ -1,4 +1,4 @@
-"""Base of distributed tables: shards on workers, verbs on all of them, and commits."""
+"""Base of distributed tables: shards on workers, collective verbs, and commits."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class DistributedTable:
         self._commits = Commits()
 
     def _hold(self, use: GroupUse) -> None:
-        """Have the workers free the handle's shards when the handle is gone."""
+        """Make the workers free the handle's shards when the handle is gone."""
         self._transport = use.group.exchange
         self._holding = TableLease(self._client, self._uid, self._workers, use)
         self._finalizer = weakref.finalize(self, self._holding.abandon)
@@ -128,7 +128,7 @@ class DistributedTable:
 
     @property
     def spec(self) -> TableSpec:
-        """Settings that the table was made with."""
+        """Settings of the table."""
         return self._spec
 
     @property
@@ -148,21 +148,21 @@ class DistributedTable:
 
     @property
     def workers(self) -> list[str]:
-        """Addresses of the workers that hold the shards."""
+        """Addresses of the workers that store the shards."""
         return list(self._workers)
 
     @property
     def epoch(self) -> int:
-        """Number of changes that the table has had."""
+        """Number of changes of the table so far."""
         return self._epoch
 
     @property
     def nbytes(self) -> int:
-        """Memory that the shards hold, in bytes."""
+        """Bytes of memory of all shards."""
         return sum(held.nbytes for held in self._held)
 
     def stats(self) -> pd.DataFrame:
-        """Return statistics, one row a shard; none before a device is decided on.
+        """Return statistics, one row per shard; none before the device is known.
 
         Its ``part`` and ``worker``, the device, the fields of `dgpuhash.tables.TableStats`, and
         those of its ``details``; the frame's ``attrs["details"]`` has these for all shards.
@@ -181,7 +181,7 @@ class DistributedTable:
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        """Free the shards; `error`, if given, has ended the table."""
+        """Free the shards; `error`, if given, is why the table ended."""
         if self._closed:
             return
         self._closed = True
@@ -230,7 +230,7 @@ class DistributedTable:
         ops: Any = None,
         shown: Sequence[AnswerColumn] = (),
     ) -> tuple[Any, ...]:
-        """Carry out `verb`; return its answer columns in the form of `keys`."""
+        """Run `verb`; return its result columns in the form of `keys`."""
         arguments: list[Any] = [(keys, self.key_dtype, "keys")]
         arguments += [(each, *self._as_values(each)) for each in values]
         if ops is not None:
@@ -246,13 +246,13 @@ class DistributedTable:
                 return self._order(replace(verb, mixed=batch.mixed), batch, shown)
 
     def _as_values(self, values: Any) -> tuple[Any, str]:
-        """Return the dtype in which values travel to the workers, and the argument's name."""
+        """Return the dtype of values in messages, and the argument's name."""
         return self.value_dtype, "values"
 
     def _order(
         self, verb: Verb, batch: Batch, shown: Sequence[AnswerColumn] = ()
     ) -> tuple[Any, ...]:
-        """Carry out `verb` on all ranks; return its answer columns."""
+        """Run `verb` on all ranks; return its result columns."""
         rows = sum(batch.rows)
         pruning = self._absences.with_stats(verb.sparing, self._device, rows=rows)
         verb = replace(verb, sparing=pruning)
@@ -280,7 +280,7 @@ class DistributedTable:
     def _carried_out(
         self, order: VerbRequest, foreseen: EarlyAnswer, rows: int
     ) -> list[TaskOutput[VerbResult]]:
-        """Return the ranks' results; note what the verb has changed."""
+        """Return the ranks' results; record the changes of the verb."""
         verb, start = order.verb, time.perf_counter()
         made = self._made(order, foreseen)
         outcomes = [each.result for each in made]
@@ -304,7 +304,7 @@ class DistributedTable:
         return made
 
     def _made(self, order: VerbRequest, foreseen: EarlyAnswer) -> list[TaskOutput[VerbResult]]:
-        """Return the ranks' results; form a new group if an old one has failed.
+        """Return the ranks' results; form a new group if the old one failed.
 
         A worker that was silent for a while fails the group, even while no verb runs. Raises
         `DataNotLocal` where chunks lie with no rank.
@@ -340,7 +340,7 @@ class DistributedTable:
             raise
 
     def _as_before(self) -> bool:
-        """Return whether all shards survive, untouched by a failed change."""
+        """Return whether all shards survive without the failed change."""
         try:
             run_on_workers(
                 self._client, self._workers, table_store.size_of,
@@ -383,7 +383,7 @@ class DistributedTable:
             self._make_ready()
 
     def _make_ready(self) -> None:
-        """Allocate memory for a batch that fills the table, before one comes."""
+        """Allocate memory for the first batch before it arrives."""
         use = self._holding.use
         small = self._share < SMALL_SHARE or self._mode.independent
         if use is None or small or self._transport not in table_store.LANDING:
@@ -395,18 +395,18 @@ class DistributedTable:
 
     @property
     def _share(self) -> int:
-        """Keys that each shard has room for at first."""
+        """Initial capacity of each shard in keys."""
         share = self._capacity / len(self._workers)
         # Keys are partitioned by hash, so that some shards have more than their share.
         return math.ceil(share + 6 * math.sqrt(share)) if share else 0
 
     def _run_if_opened(self, function: Callable[..., Result], *args: Any) -> list[Result]:
-        """Return `_phase`, or nothing before arrays have decided on a device."""
+        """Return `_phase`, or nothing before the device is known."""
         with self._at_work():
             return [] if self._device is None else self._phase(function, *args)
 
     def _phase(self, function: Callable[..., Result], *args: Any) -> list[Result]:
-        """Return ``function(host, uid, epoch, *args)`` of all workers."""
+        """Return the results of ``function(host, uid, epoch, *args)`` on all workers."""
         with self._at_work():
             self._settle(None)
             args = (self._uid, self._epoch, *args)
@@ -415,7 +415,7 @@ class DistributedTable:
     def _change_shards(
         self, what: str, function: Callable[..., TableShardSize], *args: Any
     ) -> None:
-        """Change all shards by ``function(host, uid, epoch, *args)``; after an error all are lost.
+        """Change all shards by ``function(host, uid, epoch, *args)``; an error loses all of them.
 
         An interrupt waits for the end.
         """
@@ -443,7 +443,7 @@ class DistributedTable:
 
     @contextmanager
     def _at_work(self, *, if_lost: bool = False) -> Iterator[None]:
-        """Hold the table for one thread in a block, if it is usable, or also `if_lost`.
+        """Lock a usable table for one thread in a block; a lost one too with `if_lost`.
 
         Frees it again after a block in which another thread closed it.
         """
@@ -471,7 +471,7 @@ class DistributedTable:
 
 
 class Commits:
-    """Commits of a table, one after another, each in a thread that no interrupt reaches.
+    """Commits of a table, one after another, each in a thread that interrupts do not reach.
 
     Signal handlers run in the main thread, between any two instructions. So a change that workers
     have begun, and what the handle notes of it, is carried out by another thread.
@@ -519,7 +519,7 @@ class Commits:
             del done
 
     def finish(self) -> None:
-        """Wait for a commit whose caller has been interrupted twice."""
+        """Wait for a commit whose caller was interrupted twice."""
         with self._lock:
             pass
 

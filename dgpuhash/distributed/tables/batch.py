@@ -1,4 +1,4 @@
-"""Batch of one call: checked arguments, chunks on the workers, and the form of its answers."""
+"""Arguments of one call: checked arrays, chunks on workers, and the result's form."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SMALL_ROWS = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class AnswerColumn:
-    """Column of an answer, as users see it.
+    """Column of a result in user form.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class AnswerColumn:
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """Column of an answer on the workers: one array a chunk, under one name."""
+    """Column of a result on the workers: one array per chunk, under one name."""
 
     name: str
     futures: list[Future]
@@ -85,7 +85,7 @@ class StoredColumn:
 
 
 class Batch(ABC):
-    """Chunks of keys, and values, held until the call is over.
+    """Chunks of keys, and values, for the length of a call.
 
     Attributes
     ----------
@@ -107,20 +107,20 @@ class Batch(ABC):
     @property
     @abstractmethod
     def device(self) -> Device | None:
-        """Device that the argument wants for the table; None: any."""
+        """Device that the argument requires of the table; None: any."""
 
     @abstractmethod
     def answer(self, client: Client, shown: AnswerColumn, kept: StoredColumn) -> Any:
-        """Return the answers to all chunks, in the form of the argument."""
+        """Return the results of all chunks, in the form of the argument."""
 
     @property
     def needed(self) -> InputSpec:
-        """Chunks that a verb needs; one worker has each chunk's keys and values."""
+        """Chunks that a verb needs; keys and values of a chunk share a worker."""
         labels = [future.key for column in self.columns for future in column]
         return InputSpec(labels, partial(chunks_by_worker, self.rows))
 
     def place(self, client: Client, workers: Sequence[str]) -> None:
-        """Move chunks, so that one of `workers` has each; values go to their keys.
+        """Move chunks to `workers`, the values to their keys.
 
         Dask drops replicas where it likes, so the home of a chunk that several workers have gets a
         copy under a name of its own. Nothing goes to workers that Dask has paused.
@@ -151,7 +151,7 @@ def chunks_by_worker(
     labels: Sequence[Hashable],
     holders: Mapping[Hashable, Collection[str]],
 ) -> list[list[Chunk]] | str:
-    """Return the chunks of each worker, or which chunk is on none of them."""
+    """Return the chunks of each worker, or the first chunk that is on none."""
     found: list[list[Chunk]] = [[] for _ in workers]
     first = 0
     for number, count in enumerate(rows):
@@ -165,12 +165,12 @@ def chunks_by_worker(
 
 
 def _having(workers: Sequence[str], holders: Sequence[Collection[str]]) -> list[int]:
-    """Return the ranks of the workers that hold all arrays."""
+    """Return the ranks of the workers that store all arrays."""
     return [rank for rank, one in enumerate(workers) if all(one in having for having in holders)]
 
 
 class DaskBatch(Batch):
-    """Batch of Dask arrays, which stay where they are computed."""
+    """Batch of Dask arrays, processed on the workers that store them."""
 
     def __init__(self, client: Client, workers: Sequence[str], arrays: Sequence[Any]) -> None:
         with client.as_current():
@@ -243,7 +243,7 @@ class HostBatch(Batch):
         return self._taken.wrap(self._of_all(joined, shown), shown.dtype, by_row=shown.by_row)
 
     def _of_all(self, joined: Any, shown: AnswerColumn) -> Any:
-        """Return the answer to all keys, from the keys that the dtype holds."""
+        """Return the result for all keys, from those that fit the dtype."""
         if self._asked.rows is None:
             return joined
         if shown.by_row:
@@ -257,7 +257,7 @@ class HostBatch(Batch):
 
 
 def array_of(kept: StoredColumn, dtype: np.dtype[Any], device: Device | None) -> Any:
-    """Return a Dask array of the computed chunks that workers keep."""
+    """Return a Dask array of chunks on the workers."""
     used = backends.get(device)
     carried = carrier_dtype(used, dtype)
     _, *inner = kept.shapes[0]
@@ -271,7 +271,7 @@ def array_of(kept: StoredColumn, dtype: np.dtype[Any], device: Device | None) ->
 
 
 def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:
-    """Return the array with known chunk lengths, computed if they are unknown."""
+    """Return the array with known chunk lengths, computing it if they are unknown."""
     if not any(math.isnan(rows) for rows in array.chunks[0]):
         return array
     array = client.persist(array)
@@ -295,7 +295,7 @@ def _futures(client: Client, array: Any) -> list[Future]:
 
 
 def wait_for_chunks(client: Client, workers: Sequence[str], futures: Sequence[Future]) -> None:
-    """Wait until all futures are finished; raise what a task raised.
+    """Wait until all futures are finished; raise a task's error.
 
     Raises
     ------
@@ -342,7 +342,7 @@ def _rows_of(chunk: Any) -> int:
 
 
 def answer_columns(made: Sequence[TaskOutput[VerbResult]], columns: int) -> list[StoredColumn]:
-    """Return the columns of an answer, whose chunks stay on the workers."""
+    """Return the columns of a result, whose chunks stay on the workers."""
     shapes = {stored.key: stored.shape for each in made for stored in each.result.stored}
     futures = {key: future for each in made for key, future in each.data.items()}
     kept = []
@@ -356,7 +356,7 @@ def answer_columns(made: Sequence[TaskOutput[VerbResult]], columns: int) -> list
 
 
 class EarlyAnswer:
-    """Answers to a batch, made before they are computed if shapes are known.
+    """Result arrays of a batch, created before they are computed if shapes are known.
 
     Each attempt to compute them has names of its own.
 
@@ -382,7 +382,7 @@ class EarlyAnswer:
         return replace(self._batch.needed, token=self._token)
 
     def make(self) -> None:
-        """Make the answers that have one row for each row of the batch.
+        """Create the results with one row for each row of the batch.
 
         Call it while workers compute them. If it fails, `answers` makes them.
         """
@@ -399,14 +399,14 @@ class EarlyAnswer:
                 self._made.append((kept, self._batch.answer(self._client, column, kept)))
 
     def forget(self) -> None:
-        """Drop the answers that were made for a failed attempt.
+        """Drop the results of a failed attempt.
 
         The attempt's error may keep this object alive for long.
         """
         self._made.clear()
 
     def answers(self, kept: Sequence[StoredColumn]) -> tuple[Any, ...]:
-        """Return the answers, whose columns `kept` workers have by now."""
+        """Return the results, whose `kept` columns are on the workers by now."""
         made = [(foreseen.name, foreseen.shapes) for foreseen, _ in self._made]
         # Two threads may have made the first future of a chunk at once: the client tracks one.
         ready = all(
@@ -419,7 +419,7 @@ class EarlyAnswer:
 
 
 def check_arrays() -> None:
-    """Raise UnsupportedError where Dask's arrays are expressions.
+    """Raise UnsupportedError if Dask's arrays are expressions.
 
     Nothing here makes arrays of that kind.
     """

@@ -139,19 +139,19 @@ class DistributedBloomFilter(TableMaintenance):
 
     @property
     def capacity(self) -> int:
-        """Distinct keys for which the filter was made."""
+        """Number of distinct keys that the filter is sized for."""
         return FilterSize.of(self._spec).capacity
 
     @property
     def rate(self) -> float:
-        """Expected share of other keys that pass at the present fill; reads the whole filter."""
+        """Expected false-positive rate at the present fill; reads the whole filter."""
         figures = self.stats()
         if not len(figures):
             return 0.0
         return float(np.average(figures["rate"], weights=figures["blocks"]))
 
     def insert(self, keys: KeysLike) -> None:
-        """Insert keys: a Dask array, or an array of the client's.
+        """Insert keys: a Dask array, or an array of the client.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class DistributedBloomFilter(TableMaintenance):
     @overload
     def contains(self, keys: KeysLike, *, deduplicate: Switch = "auto") -> Array: ...
     def contains(self, keys: KeysLike, *, deduplicate: Switch = "auto") -> Array:
-        """Return a mask of keys that may have been inserted, in input order and their form.
+        """Return a mask of keys that may have been inserted, in input order and form.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class DistributedBloomFilter(TableMaintenance):
         return f"for {self.capacity:,} keys"
 
     def _take(self, other: DistributedBloomFilter) -> None:
-        """Take over the bits of another filter, shard by shard."""
+        """Add the bits of another filter, shard by shard."""
         check_same_shape(self._spec, other._spec)
         if self._workers != other._workers:
             raise UnsupportedError(
@@ -236,7 +236,7 @@ class DistributedBloomFilter(TableMaintenance):
     def _fill(
         self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile], parts: Sequence[int]
     ) -> None:
-        """Set the bits that were saved in the shards `parts`."""
+        """Set the saved bits of the shards `parts`."""
         blocks, shards = FilterSize.of(saved.spec).blocks, len(saved.shards)
         for number, rows in enumerate(saved.shards):
             first, end = bounds(blocks, number, shards)

@@ -1,4 +1,4 @@
-"""Functions on the content of a worker's shard, without an exchange."""
+"""Worker functions on one shard's contents, without an exchange."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dgpuhash.distributed.storage.folder import Folder
 def keep_contents(
     host: ShardHost, uid: str, epoch: int, ranks: Mapping[str, int], what: str, answer: str
 ) -> TaskOutput[VerbResult]:
-    """Keep columns of the shard's content among the worker's data.
+    """Store columns of the shard's contents among the worker's data.
 
     `what`: ``"items"`` for all columns, ``"keys"`` or ``"values"`` for one.
     """
@@ -98,7 +98,7 @@ def unite_filter_shard(
 def write_table_shard(
     host: ShardHost, uid: str, epoch: int, names: Mapping[str, str], url: str
 ) -> RowsFile:
-    """Write the shard's items to the file that is named for this worker."""
+    """Write the shard's items to this worker's file of a save."""
     part = at(host, uid, epoch).part
     table: pa.Table = to_arrow([part.on_host(column) for column in part.items()], part.dtypes)
     return write_table(table, Folder(url), names[host.worker.address])

@@ -135,7 +135,7 @@ class DistributedCountMap(KeyTable):
         return sum(self._run_if_opened(contents.count_total))
 
     def insert(self, keys: KeysLike, counts: KeysLike | SupportsIndex = 1) -> None:
-        """Add to the counts of keys; keys that are not stored begin with 0.
+        """Add to the counts of keys; absent keys start at 0.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class DistributedCountMap(KeyTable):
     def find(
         self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> tuple[Array, Array]:
-        """Return the count of each key, and a mask of the keys that are stored.
+        """Return the count of each key, and a mask of stored keys.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class DistributedCountMap(KeyTable):
     def count(
         self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Array:
-        """Return each key's count (uint64), 0 where it is absent; as `find` without the mask."""
+        """Return each key's count (uint64), 0 if absent; as `find` without the mask."""
         return self.find(keys, bloom_filter=bloom_filter, deduplicate=deduplicate)[0]
 
     def items(self) -> tuple[Any, Any]:

@@ -162,7 +162,7 @@ class DistributedMap(PairTable):
         keep: KeepRow | None = None,
         combine: Combine | None = None,
     ) -> Array:
-        """Add pairs whose keys are not stored yet; stored keys keep their value.
+        """Add pairs with new keys; stored keys keep their value.
 
         With `combine`, a key gets the sum, minimum, maximum or bitwise or of the value that it has,
         if any, and of the values of all its rows.
@@ -236,7 +236,7 @@ class DistributedMap(PairTable):
         bloom_filter: Switch = "auto",
         deduplicate: Switch = "auto",
     ) -> tuple[Array, Array]:
-        """Return the value of each key, and a mask of the keys that are stored.
+        """Return the value of each key, and a mask of stored keys.
 
         Parameters
         ----------

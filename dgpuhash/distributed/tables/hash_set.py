@@ -182,7 +182,7 @@ class DistributedSet(EntryTable):
         return self._ask(Verb("execute"), keys, ops=ops, shown=[MASK])[0]
 
     def items(self) -> Any:
-        """Return all stored keys, as `keys` does; of an independent table those of each worker.
+        """Return all stored keys, as `keys`; an independent table returns each worker's.
 
         All tables have this name for their content.
         """

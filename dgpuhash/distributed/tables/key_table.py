@@ -1,4 +1,4 @@
-"""Methods that distributed sets, maps and multimaps share."""
+"""Common verbs of distributed sets, maps and multimaps: contains, count, erase, keys."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dgpuhash.typing import Array, ArrayKind, KeysLike
 
 
 class KeyTable(TableMaintenance):
-    """Distributed table that knows its keys."""
+    """Base of distributed tables with enumerable keys."""
 
     @property
     def placement(self) -> Placement:
-        """Whether a key's owner stores it, or the worker that had its row (``mode=``)."""
+        """Whether a row is stored by its key's owner or by the worker that had it (``mode=``)."""
         return self._mode.placement
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class KeyTable(TableMaintenance):
     def count(
         self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> Array:
-        """Return how often each key is stored, as int64; else as `contains`."""
+        """Return how often each key is stored, as int64, in the form of `contains`."""
         verb = Verb("count", sparing=PruningOptions.of(bloom_filter, deduplicate))
         return self._ask(verb, keys, shown=[AnswerColumn(np.dtype(np.int64))])[0]
 
@@ -135,10 +135,10 @@ class KeyTable(TableMaintenance):
 
 
 class EntryTable(KeyTable):
-    """Mixin of distributed sets, maps and multimaps: functions of users on their shards."""
+    """Mixin of distributed sets, maps and multimaps: run user functions on shards."""
 
     def for_each(self, keys: KeysLike, fn: Callable[..., object]) -> list[Any]:
-        """Call a function for stored keys, on the workers of their shards.
+        """Call a function for the entries of keys, on the workers of their shards.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class EntryTable(KeyTable):
         return list(self._ask(Verb("for_each", call=fn), keys))
 
     def for_all(self, fn: Callable[..., object]) -> list[Any]:
-        """Call a function for all stored keys and values, as `for_each`, without rows."""
+        """Call a function for all entries, as `for_each` without row numbers."""
         _check_callable(fn)
         return list(chain.from_iterable(self._run_if_opened(contents.visit_table_shard, fn)))
 
@@ -193,12 +193,12 @@ def _check_callable(fn: object) -> None:
 
 
 class PairTable(EntryTable):
-    """Distributed table whose keys have values."""
+    """Base of distributed maps and multimaps."""
 
     def match(
         self, keys: KeysLike, *, bloom_filter: Switch = "auto", deduplicate: Switch = "auto"
     ) -> tuple[Array, Array]:
-        """Return the rows with stored keys, and their values: an inner join.
+        """Return the matched rows and their values: an inner join.
 
         Parameters
         ----------
@@ -251,5 +251,5 @@ class PairTable(EntryTable):
         return keys, values
 
     def values(self) -> Any:
-        """Return the values alone, in the order of `items`."""
+        """Return all values, in the order of `items`."""
         return self._contents("values", [self.value_dtype])[0]

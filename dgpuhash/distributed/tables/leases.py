@@ -1,4 +1,4 @@
-"""Leases: a client's shards and groups are freed when the client is gone."""
+"""Leases: free a client's shards and groups when the client is gone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dgpuhash.distributed.shards.table_store import drop_table_shard
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Shards of a table, and endpoints of an exchange, held for a client.
+    """A client's claim on a table's shards and an exchange's endpoints.
 
     There may be no exchange, and tables may share one.
 
@@ -57,11 +57,11 @@ class Leases(SchedulerPlugin):
         self._held: defaultdict[str, dict[str, Lease]] = defaultdict(dict)
 
     def take(self, client: str, lease: Lease) -> None:
-        """Record a lease, in place of an earlier one of the table."""
+        """Record a lease, replacing an earlier one of the table."""
         self._held[client][lease.uid] = lease
 
     def give_back(self, client: str, uid: str) -> None:
-        """Forget the lease of a table, whose client has it freed."""
+        """Forget the lease of a table that its client frees itself."""
         self._held[client].pop(uid, None)
 
     def workers(self) -> dict[str, Sequence[str]]:
@@ -69,12 +69,12 @@ class Leases(SchedulerPlugin):
         return {lease.uid: lease.workers for held in self._held.values() for lease in held.values()}
 
     def remove_client(self, scheduler: Any, client: str) -> None:
-        """Free the leases of a client, unless it reconnects."""
+        """Free the leases of a client unless it reconnects."""
         if self._held[client]:
             fire_and_forget(self._end(scheduler, client))
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
-        """Log an event for each table with a shard on a worker that has left."""
+        """Log an event for each table with a shard on a departed worker."""
         for held in self._held.values():
             for lease in held.values():
                 if worker in lease.workers:
@@ -97,7 +97,7 @@ class Leases(SchedulerPlugin):
 
 
 def take(client: Client, lease: Lease) -> None:
-    """Have the scheduler free `lease` when `client` is gone.
+    """Make the scheduler free `lease` when `client` is gone.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def take(client: Client, lease: Lease) -> None:
 
 
 async def give_back(client: Client, uid: str) -> None:
-    """Have the scheduler forget the lease of a table that `client` frees."""
+    """Make the scheduler forget the lease of a table that `client` frees."""
     await call_scheduler_async(client, _give_back, client.id, uid)
 
 
@@ -173,7 +173,7 @@ class TableLease:
         atexit.register(self.free)
 
     def renew(self, use: GroupUse) -> None:
-        """Use another group in place of one that failed.
+        """Replace a failed group by another one.
 
         The scheduler has shards and group freed when the client is gone without notice.
         """
@@ -181,7 +181,7 @@ class TableLease:
         self.use = use
 
     def free(self, seconds: float = LIMIT, *, parts: bool = True) -> None:
-        """Have reachable workers free shards and group; wait `seconds` at most.
+        """Free shards and group on reachable workers; wait `seconds` at most.
 
         Workers that are busy for longer do so later. Without the `parts`, which another holding has
         from now on, only the use of the group is given up.

@@ -1,4 +1,4 @@
-"""Methods of a table as a whole: contents, copies, saves and rebuilds."""
+"""Whole-table verbs: clear, copy, save, load and rebuild."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dgpuhash.typing import ConflictName, Device
 
 
 class TableMaintenance(DistributedTable):
-    """Methods besides lookups and changes of keys."""
+    """Whole-table verbs of distributed tables."""
 
     kind = ""
     _saved: tuple[SavedRevision, int] | None = None
@@ -163,7 +163,7 @@ class TableMaintenance(DistributedTable):
         piece_rows: int | None = None,
         conflict: ConflictName | None = None,
     ) -> Self:
-        """Return the table that was saved to `url`, on the current workers.
+        """Load a saved table from `url` onto the current workers.
 
         Their number may differ from the one at the save.
 
@@ -215,7 +215,7 @@ class TableMaintenance(DistributedTable):
         return made
 
     def rebuild(self) -> tuple[int, ...]:
-        """Make lost shards anew from the last save, if nothing has changed since.
+        """Rebuild lost shards from the last save, if nothing has changed since.
 
         Surviving shards stay where they are, if there are workers enough for the others; else all
         shards are made anew, on the workers that there are.
@@ -258,7 +258,7 @@ class TableMaintenance(DistributedTable):
             return made
 
     def _lost_parts(self) -> list[int]:
-        """Return the shards that no worker has in the state of the last change."""
+        """Return the shards that no worker has at the current epoch."""
         there = workers_of(self._client)
         reachable = [worker for worker in self._workers if worker in there]
         found = run_on_workers(
@@ -272,7 +272,7 @@ class TableMaintenance(DistributedTable):
         ]
 
     def _replace(self, lost: Sequence[int], files: Sequence[RowsFile]) -> Sequence[RowsFile]:
-        """Open empty shards in place of lost ones; return the files to fill them.
+        """Create empty shards in place of lost ones; return the files to fill them.
 
         All shards begin anew where workers are too few, or `files` has another number of shards.
         """
@@ -308,7 +308,7 @@ class TableMaintenance(DistributedTable):
     def _fill(
         self, folder: Folder, saved: SavedTable, files: Sequence[RowsFile], parts: Sequence[int]
     ) -> None:
-        """Store the rows in `files`, those of an independent table in the shards `parts`.
+        """Insert the rows in `files`; for an independent table into the shards `parts`.
 
         Afterwards the table must have all entries that `saved` claims.
         """
@@ -336,7 +336,7 @@ class TableMaintenance(DistributedTable):
         self._saved = SavedRevision(folder.url, saved.uid, saved.epoch), self._epoch
 
     def _contents(self, what: str, dtypes: Sequence[Any]) -> tuple[Any, ...]:
-        """Return columns of all shards, as Dask arrays that lie on the workers."""
+        """Return columns of all shards as Dask arrays on the workers."""
         check_arrays()
         name = f"dgpuhash-{what}-{uuid.uuid4().hex}"
         ranks = {worker: rank for rank, worker in enumerate(self._workers)}

@@ -1,4 +1,4 @@
-"""DistributedMultiMap: any number of values for each key, on workers."""
+"""DistributedMultiMap: any number of values for each key, on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class DistributedMultiMap(PairTable):
         return found, offsets, flags
 
     def compact(self) -> None:
-        """Bring each key's values together, in as little memory as they need.
+        """Make each key's values contiguous, in as little memory as possible.
 
         Lookups are fastest then. A table that was filled by one insert is compact already.
 

@@ -1,4 +1,4 @@
-"""Saved tables: a folder with an Arrow file for each shard and a manifest.
+"""Save tables as a folder: an Arrow file for each shard and a manifest.
 
 There is no pickle in it.
 """
@@ -148,7 +148,7 @@ class SavedBatch(Batch):
 def homes_of(
     files: Sequence[RowsFile], workers: Sequence[str]
 ) -> list[tuple[list[RowsFile], list[list[str]]]]:
-    """Return the workers that store each file, in batches in which no worker gets two files.
+    """Assign files to workers, in batches with at most one file per worker.
 
     The order of the files is that of the workers.
 
@@ -172,6 +172,6 @@ def homes_of(
 
 
 def _spread(workers: Sequence[str], file: RowsFile) -> list[str]:
-    """Return a worker for each batch of a file; their order is that of the batches."""
+    """Return a worker for each batch of a file, in order."""
     batches = len(file.batches)
     return [workers[number * len(workers) // batches] for number in range(batches)]

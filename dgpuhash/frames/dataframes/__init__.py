@@ -1,4 +1,4 @@
-"""Interface to the DataFrame library that holds the rows: pandas or cuDF.
+"""Interface to DataFrame libraries: pandas and cuDF.
 
 Only this folder knows which of the two it is.
 """

@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as pandas arrays that may be keys, and back in their types."""
+"""Convert columns of Arrow tables to pandas arrays usable as keys, and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def held(column: Any) -> Any:
-    """Return an Arrow column as a pandas array, of an Arrow dtype that may be a key."""
+    """Return an Arrow column as a pandas array of an Arrow dtype usable as a key."""
     categorical = _categorical(column, held)
     if categorical is not None:
         return categorical
@@ -22,7 +22,7 @@ def held(column: Any) -> Any:
 
 
 def with_times(column: Any) -> Any:
-    """Return an Arrow column as `held` does, but times of a day as such, not as durations.
+    """Return an Arrow column as `held` does, but with times of day instead of durations.
 
     For frames that no `arrow_column` turns back.
     """
@@ -34,7 +34,7 @@ def with_times(column: Any) -> Any:
 
 
 def _held_type(kind: Any) -> Any:
-    """Return the type in which pandas holds values of an Arrow type.
+    """Return the type in which pandas stores values of an Arrow type.
 
     There is one type of text and one of bytes, so that keys of both sides have the same one.
     """
@@ -46,7 +46,7 @@ def _held_type(kind: Any) -> Any:
 
 
 def plain(column: Any) -> Any:
-    """Return an Arrow column as a pandas array, of a dtype that pandas' own users have."""
+    """Return an Arrow column as a pandas array of an ordinary pandas dtype."""
     kind = column.type
     categorical = _categorical(column, plain)
     if categorical is not None:
@@ -101,7 +101,7 @@ def to_arrow(series: Any, label: object) -> Any:
 
 
 def arrow_column(series: Any, wanted: Any) -> Any:
-    """Return a column of a result as an Arrow one.
+    """Return a column of a result as an Arrow column.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def _objects_type(wanted: Any) -> Any:
 
 
 def _dictionary(array: Any, wanted: Any) -> Any:
-    """Return a categorical array as an Arrow one, of the wanted type where that is a dictionary."""
+    """Return a categorical array as an Arrow array, in the given dictionary type if any."""
     codes = np.asarray(array.codes)
     indices = pa.array(codes, mask=codes < 0)
     values = chunked(pa.array(array.categories))
@@ -153,7 +153,7 @@ def _dictionary(array: Any, wanted: Any) -> Any:
 
 
 def _restored(column: Any, wanted: Any) -> Any:
-    """Return a column in the type that it had, where it was only held or combined in another."""
+    """Return a column in its original type, after storing or combining it in another."""
     if wanted is None or column.type == wanted:
         return column
     if pa.types.is_null(column.type):
@@ -172,7 +172,7 @@ def _restored(column: Any, wanted: Any) -> Any:
 
 
 def _cast(column: Any, kind: Any) -> Any:
-    """Return a column in another type, or as it is where that cannot hold so much."""
+    """Return a column in another type, or unchanged if that type cannot represent it."""
     if column.type == kind:
         return column
     steps = [kind]
@@ -196,7 +196,7 @@ def chunked(array: Any) -> Any:
 
 
 def takes_rows(kind: Any) -> bool:
-    """Return whether rows can be taken of a column of an Arrow type, as `held` returns it."""
+    """Return whether pandas can gather rows of a column of an Arrow type, as `held` returns it."""
     try:
         pa.nulls(1, _held_type(kind)).take(pa.array([0]))
     except pa.ArrowNotImplementedError:
@@ -205,17 +205,17 @@ def takes_rows(kind: Any) -> bool:
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether an Arrow type is one of text."""
+    """Return whether an Arrow type is a string type."""
     return bool(kind in {pa.string(), pa.large_string(), pa.string_view()})
 
 
 def is_bytes(kind: Any) -> bool:
-    """Return whether an Arrow type is one of bytes."""
+    """Return whether an Arrow type is a binary type."""
     any_length = kind in {pa.binary(), pa.large_binary(), pa.binary_view()}
     return bool(any_length or pa.types.is_fixed_size_binary(kind))
 
 
 def _is_flat(kind: Any) -> bool:
-    """Return whether values of an Arrow type may be categories in pandas."""
+    """Return whether pandas categories may have values of an Arrow type."""
     flat = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
     return bool(flat or is_text(kind) or is_bytes(kind))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A Series by which keys are compared, and its values as a key column."""
+    """A Series used for comparing keys, and its values as a key column."""
 
     series: Any
     column: KeyColumn
@@ -46,7 +46,7 @@ class JoinedSide:
     stays: bool
 
     def all_rows(self, xp: Any) -> Any:
-        """Return the positions, also of all rows in order."""
+        """Return the row positions, as an array even for all rows in order."""
         return xp.arange(len(self.frame), dtype="i8") if self.rows is None else self.rows
 
 
@@ -82,11 +82,11 @@ class Frames(ABC):
         """Return a frame of these columns."""
 
     def of_columns(self, columns: dict[Hashable, Any]) -> Any:
-        """Return a frame of Series numbered from 0, uncopied where the library can."""
+        """Return a frame of Series numbered from 0, without a copy if the library can."""
         return self.make(columns)
 
     def moments(self, series: Any, like: Any) -> Any:
-        """Return a column made of a list, its datetimes in a dtype like `like`'s.
+        """Return a column from a list of datetimes, in a dtype like that of `like`.
 
         The default returns `series`; pandas needs a cast where it does not merge the two dtypes.
         """
@@ -113,11 +113,11 @@ class Frames(ABC):
 
     @abstractmethod
     def column(self, frame: Any, label: Hashable) -> Any | None:
-        """Return the column, or the columns, with this label; None where there is none."""
+        """Return the column or columns with this label; None if there is none."""
 
     @abstractmethod
     def key_values(self, frame: Any, label: Hashable) -> Any | None:
-        """Return the column with this label as keys are read of it: a Series numbered from 0.
+        """Return the column with this label in the form for reading keys: a Series numbered from 0.
 
         Of cuDF it is the column itself, of which a Series takes some twenty calls. None where there
         is none, and a frame where there are several.
@@ -125,7 +125,7 @@ class Frames(ABC):
 
     @abstractmethod
     def label_levels(self, frame: Any) -> int:
-        """Return how many levels the labels of the columns have."""
+        """Return the number of levels of the column labels."""
 
     @abstractmethod
     def key_column(self, series: Any, name: object) -> KeyColumn:
@@ -139,7 +139,7 @@ class Frames(ABC):
 
     @abstractmethod
     def key_type(self, series: Any, name: object) -> LogicalType:
-        """Return the type of a key column; values are read only where its dtype does not tell it.
+        """Return the type of a key column, reading values only if its dtype is ambiguous.
 
         Raises KeyTypeError as `key_column`.
         """
@@ -180,17 +180,17 @@ class Frames(ABC):
     def typed(
         self, left: Any, right: Any, name: object, as_text: bool | None
     ) -> Iterable[tuple[Any, Any]]:
-        """Return columns of keys that have the values of two Series; see `compared`."""
+        """Return key columns with the values of two Series; see `compared`."""
 
     @abstractmethod
     def unlike(self, left: Any, right: Any, name: object, error: KeyTypeError) -> tuple[Any, Any]:
-        """Return Series for keys of types without equal values.
+        """Return never-equal Series in place of keys whose types have no common values.
 
         Raises KeyTypeError where the library merges no such keys.
         """
 
     def compares_as_text(self, left: Any, right: Any) -> bool:
-        """Return whether keys of two dtypes are compared by their tagged texts."""
+        """Return whether keys of two dtypes are compared by tagged text."""
         return False
 
     @abstractmethod
@@ -252,7 +252,7 @@ class Frames(ABC):
 
     @abstractmethod
     def concat(self, frames: Sequence[Any]) -> Any:
-        """Return the rows of all `frames`, numbered from 0; categories are united."""
+        """Return the rows of all `frames`, numbered from 0, with the union of categories."""
 
     @abstractmethod
     def reduce(self, frame: Any, groups: Any, how: str) -> Any:
@@ -279,7 +279,7 @@ class Frames(ABC):
 
     @abstractmethod
     def labels(self, frame: Any) -> Any:
-        """Return the labels of the columns as a pandas index; as a list, where that is faster."""
+        """Return the column labels as a pandas index, or as a list if that is faster."""
 
     @abstractmethod
     def without(self, frame: Any, labels: Sequence[Hashable]) -> Any:
@@ -291,11 +291,11 @@ class Frames(ABC):
 
     @abstractmethod
     def to_pandas(self, values: Any) -> Any:
-        """Return a frame or Series as one of pandas."""
+        """Return a frame or Series as a pandas one."""
 
     @abstractmethod
     def agree(self, pair: KeyPair, how: str, *, nullable: bool = False) -> tuple[Any, Any] | None:
-        """Return the dtypes of a key of two dtypes in the result; None to leave both as they are.
+        """Return both sides' dtypes of a key in the result; None to leave both unchanged.
 
         Those of categories of integers and booleans are nullable, if they hold nulls or `nullable`.
 
@@ -307,12 +307,12 @@ class Frames(ABC):
 
     @abstractmethod
     def with_dtype(self, frame: Any, label: Hashable, dtype: Any) -> Any:
-        """Return a frame with another dtype of one of its columns, if it has that column."""
+        """Return a frame with another dtype of one of its columns, if it has the column."""
 
     def with_agreed_keys(
         self, left: Any, right: Any, keys: JoinKeys, how: str, *, nullable: bool = False
     ) -> tuple[Any, Any]:
-        """Return both sides of a merge with their keys in the dtypes that `agree` gives."""
+        """Return both sides of a merge with their keys in the dtypes of `agree`."""
         if keys.left_index and keys.right_index:
             return left, right
         for pair in keys.pairs:
@@ -327,11 +327,11 @@ class Frames(ABC):
     def with_planned_keys(
         self, left: Any, right: Any, keys: JoinKeys, plan: MergePlan
     ) -> tuple[Any, Any]:
-        """Return other rows of both sides, and their keys in the dtypes of a merge's plan."""
+        """Return rows of both sides with their keys in the dtypes of a merge plan."""
 
     @abstractmethod
     def with_dtypes(self, frame: Any, like: Any, *, kept: bool) -> Any:
-        """Return a result with the dtypes of `like`, where they differ.
+        """Return a result with differing dtypes cast to those of `like`.
 
         Columns whose values a dtype of `like` cannot hold may be `kept` as they are.
 
@@ -356,14 +356,14 @@ class Frames(ABC):
 
     @abstractmethod
     def row_order(self, rows: Any) -> Any:
-        """Return the order of an array of row numbers; equal ones stay in order."""
+        """Return the stable sort order of an array of row numbers."""
 
     @abstractmethod
     def index_of(
         self, levels: Sequence[Any], names: Sequence[Hashable | None], coded: Callable[..., Any],
         *, guess: bool,
     ) -> Any:  # fmt: skip
-        """Return an index of one level or several, which are Series numbered from 0.
+        """Return an index from one or several levels, given as Series numbered from 0.
 
         Parameters
         ----------
@@ -376,13 +376,13 @@ class Frames(ABC):
 
     @abstractmethod
     def range_index(self, n: int) -> Any:
-        """Return the labels of so many rows numbered from 0."""
+        """Return the labels 0, 1, … of a number of rows."""
 
     @abstractmethod
     def take_labels(
         self, side: JoinedSide, other: JoinedSide, promote: str, rounded: list[Any] | None
     ) -> Any:
-        """Return the labels of one side's rows, null where it lacks one.
+        """Return the index labels of one side's rows; null for absent rows.
 
         `promote` and `rounded` are as in `join_sides`.
         """
@@ -391,20 +391,20 @@ class Frames(ABC):
     def take_level(
         self, side: JoinedSide, name: Hashable, promote: str, rounded: list[Any] | None
     ) -> Any:
-        """Return the labels of one level of a side's rows, null where it lacks one."""
+        """Return one index level of a side's rows; null for absent rows."""
 
     @abstractmethod
     def complete_labels(
         self, side: JoinedSide, pairs: Sequence[KeyPair], name: str, how: str
     ) -> Any:
-        """Return the labels of the side `name`, which lacks no row of a merge by both indexes."""
+        """Return the index labels of the side `name`, which has all rows of a merge by indexes."""
 
     @abstractmethod
     def one_key(
         self, left: Any, right: Any, sides: Sequence[JoinedSide], how: str, dtype: Any,
         label: Hashable, rounded: list[Any] | None, *, of_levels: bool = False,
     ) -> Any:  # fmt: skip
-        """Return a key of each row, the left one where there is one, numbered from 0.
+        """Return a key for each row, the left one if present, numbered from 0.
 
         Parameters
         ----------
@@ -424,7 +424,7 @@ class Frames(ABC):
 
     @abstractmethod
     def categories(self, codes: Any, values: Sequence[str]) -> Any:
-        """Return a column of categories by their codes."""
+        """Return a categorical column from codes."""
 
     @abstractmethod
     def join_sides(
@@ -432,7 +432,7 @@ class Frames(ABC):
         added: Sequence[tuple[int | None, Hashable, Any]], promote: str,
         rounded: list[Any] | None,
     ) -> Any:  # fmt: skip
-        """Return rows of both sides beside each other.
+        """Return rows of both sides side by side.
 
         Parameters
         ----------
@@ -451,7 +451,7 @@ class Frames(ABC):
 
     @abstractmethod
     def conform(self, frame: Any, like: Any) -> Any:
-        """Return `frame` in the dtypes of `like` where that keeps every value.
+        """Return `frame` in the dtypes of `like`, if no value changes.
 
         Raises
         ------
@@ -479,7 +479,7 @@ class Frames(ABC):
         return self.nbytes(frame) - self.nbytes(frame.iloc[:0])
 
     def widest(self, frame: Any) -> dict[Hashable, int]:
-        """Return the maximum bytes of a row for each column slow to measure.
+        """Return the maximum bytes per row of each column that is slow to measure.
 
         Other columns are left out.
         """
@@ -491,4 +491,4 @@ class Frames(ABC):
 
     @abstractmethod
     def from_arrow(self, table: Any) -> Any:
-        """Return the frame that `to_arrow` of this or the other library was given."""
+        """Return the frame from a table that `to_arrow` of either library wrote."""

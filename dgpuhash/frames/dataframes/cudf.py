@@ -1,4 +1,4 @@
-"""cuDF frames: rows in GPU memory."""
+"""cuDF implementation of `Frames`: rows in GPU memory."""
 
 from __future__ import annotations
 
@@ -436,7 +436,7 @@ class CudfFrames(Frames):
 
 
 def _promoted(column: Any, name: Hashable | None) -> Any:
-    """Return a column of a side that lacks rows: plain integers are floats."""
+    """Return a column of a side with absent rows, plain integers as floats."""
     if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iu":
         return column
     series = series_of_column(column)
@@ -467,7 +467,7 @@ def _pandas_metadata(table: Any) -> dict[bytes, bytes]:
 
 
 def agreed(left: Any, right: Any, how: str) -> Any:
-    """Return the dtype of a key column that both sides share, as cuDF gives it.
+    """Return the dtype that cuDF gives to a key column of both sides.
 
     A side whose rows all stay keeps its dtype; where both may lack rows, or only rows of both stay,
     it is the common one. Categories of one side, or others of each, become their values.
@@ -506,7 +506,7 @@ def agreed(left: Any, right: Any, how: str) -> Any:
 
 
 def cast(series: Any, dtype: Any) -> Any:
-    """Return a column in another dtype, values of categories by their values."""
+    """Return a column in another dtype; categoricals are cast by their values."""
     if series.dtype == dtype and not _is_categorical(dtype):
         return series
     if _is_categorical(series.dtype):
@@ -540,7 +540,7 @@ def _is_text(dtype: Any) -> bool:
 
 
 def _common(left: Any, right: Any) -> Any:
-    """Return the dtype that holds the values of both."""
+    """Return a dtype that represents the values of both."""
     from cudf.utils.dtypes import find_common_type
 
     if left == right or (_is_text(left) and _is_text(right)):

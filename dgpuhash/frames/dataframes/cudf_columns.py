@@ -1,4 +1,4 @@
-"""Columns of cuDF frames: taken out of frames, read as keys, gathered, and put together again.
+"""Read, gather and rebuild columns of cuDF frames through pylibcudf.
 
 A selection, a Series or a gather of a cuDF frame makes some hundred calls; the columns themselves
 make a few. Their names are private to cuDF: `_data`, `_from_data`, `_column`, `plc_column` and
@@ -34,7 +34,7 @@ for _name, _unit in UNITS.items():
 
 
 def columns_of(frame: Any) -> Any:
-    """Return the columns of a cuDF frame, a mapping by labels with both as `names`, `columns`."""
+    """Return the columns of a cuDF frame as a mapping from labels."""
     return frame._data
 
 
@@ -45,14 +45,14 @@ def has_column(frame: Any, label: Hashable) -> bool:
 
 
 def series_of_column(column: Any, name: Hashable | None = None, index: Any = None) -> Any:
-    """Return a Series of a column, numbered from 0 unless there is an index."""
+    """Return a Series of a column, numbered from 0 unless an index is given."""
     import cudf
 
     return cudf.Series._from_column(column, name=name, index=index)
 
 
 def index_of_columns(columns: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
-    """Return an index of one level or several on columns, to which nobody writes.
+    """Return an index of one or several levels on columns that must not be written to.
 
     Raises
     ------
@@ -73,12 +73,12 @@ def index_of_columns(columns: Sequence[Any], names: Sequence[Hashable | None]) -
 
 
 def column_of_series(series: Any) -> Any:
-    """Return the column of a Series or of an index of one level; a column as it is."""
+    """Return the column of a Series or one-level index; a column unchanged."""
     return getattr(series, "_column", series)
 
 
 def series_of_key(values: Any, name: Hashable | None = None) -> Any:
-    """Return the values of a key as a Series, numbered from 0 if they are a column."""
+    """Return the values of a key as a Series; a column is numbered from 0."""
     return values if hasattr(type(values), "iloc") else series_of_column(values, name)
 
 
@@ -101,7 +101,7 @@ def is_numbered(index: Any) -> bool:
 
 
 def array_column(array: Any, like: Any = None) -> Any:
-    """Return a column on the memory of a contiguous CuPy array, of the dtype of the column `like`.
+    """Return a column on the memory of a contiguous CuPy array, with the dtype of `like`.
 
     Moments and spans are given as counts.
     """
@@ -124,7 +124,7 @@ def empty_column(dtype: Any) -> Any:
 
 
 def column_over(own: Any, dtype: Any) -> Any:
-    """Return a column of a dtype on the memory of a column of pylibcudf."""
+    """Return a column of a dtype on the memory of a pylibcudf column."""
     import cudf
 
     columns, plain = cudf.core.column.column, isinstance(dtype, np.dtype) and dtype.kind in "biuf"
@@ -139,7 +139,7 @@ def shared_column(column: Any) -> Any:
 
 
 def take_series(series: Any, rows: Any, *, nulls: bool = False) -> Any:
-    """Return the values of a Series at positions, as `take_columns`, numbered from 0."""
+    """Return the values of a Series at positions, as `take_columns` does, numbered from 0."""
     found = take_columns([column_of_series(series)], rows, nulls=nulls)
     return series_of_column(found[0], series.name)
 
@@ -167,7 +167,7 @@ def take_columns(columns: Collection[Any], rows: Any, *, nulls: bool) -> list[An
 
 
 def gather(table: Sequence[Any], rows: Any, *, nulls: bool = False) -> list[Any]:
-    """Return the values of columns of pylibcudf at positions; some rows of some.
+    """Return the values of pylibcudf columns at positions.
 
     `nulls`: a position may be -1, which gives a null.
     """
@@ -183,7 +183,7 @@ def gather(table: Sequence[Any], rows: Any, *, nulls: bool = False) -> list[Any]
 
 
 def ranked_column(values: Any) -> Any:
-    """Return a column of pylibcudf that sorts as a Series or column does: codes of categories."""
+    """Return a pylibcudf column in the sort order of a Series; codes for categoricals."""
     if hasattr(values.dtype, "categories"):
         series = series_of_column(column_of_series(values))
         values = series.cat.codes.astype("int64").where(series.notna())
@@ -206,7 +206,7 @@ def sorted_order(table: Sequence[Any]) -> Any:
 
 
 def keep_columns(columns: Collection[Any], numbers: Any, mask: Any) -> tuple[list[Any], Any]:
-    """Return the values of each column, and those of an array, where a mask is True."""
+    """Return the values of each column, and of an array, where a mask is True."""
     import pylibcudf as plc
 
     if not len(mask):
@@ -218,12 +218,12 @@ def keep_columns(columns: Collection[Any], numbers: Any, mask: Any) -> tuple[lis
 
 
 def _columns_like(made: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
-    """Return columns of pylibcudf as those of cuDF with the dtypes of others."""
+    """Return pylibcudf columns as cuDF columns with the dtypes of others."""
     return [column_over(own, column.dtype) for own, column in zip(made, columns, strict=True)]
 
 
 def frame_of(columns: Iterable[tuple[Hashable, Any]], index: Any, like: Any = None) -> Any:
-    """Return a cuDF frame of labels and columns, with an index.
+    """Return a cuDF frame from labels, columns and an index.
 
     Labels are of several levels where those of the frame `like` are.
     """
@@ -238,7 +238,7 @@ def frame_of(columns: Iterable[tuple[Hashable, Any]], index: Any, like: Any = No
 
 
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
-    """Return a cuDF index of one level or several, which are Series or indexes."""
+    """Return a cuDF index from one or several levels, given as Series or indexes."""
     return index_of_columns([shared_column(column_of_series(each)) for each in levels], names)
 
 
@@ -248,7 +248,7 @@ def levels_of_index(index: Any) -> list[Any]:
 
 
 def order_of(columns: Sequence[Any]) -> Any:
-    """Return the positions of rows in the order of several Series, nulls last, equal ones in order.
+    """Return the stable sort order of rows by several Series, nulls last.
 
     Categories are in their own order.
     """
@@ -256,7 +256,7 @@ def order_of(columns: Sequence[Any]) -> Any:
 
 
 def two_rows(meta: Any) -> Any:
-    """Return a frame of two rows like an empty one."""
+    """Return a two-row frame with the schema of an empty one."""
     import cudf
     from dask.dataframe.dispatch import meta_nonempty
 
@@ -380,12 +380,12 @@ def _from_categories(series: Any, name: object) -> KeyColumn:
 
 
 def type_name(own: Any, dtype: Any) -> str:
-    """Return libcudf's name for the type of a column of pylibcudf that has a dtype in cuDF."""
+    """Return libcudf's name of the type of a pylibcudf column that cuDF has a dtype for."""
     return "DICTIONARY32" if hasattr(dtype, "categories") else _kind(own)
 
 
 def unscaled(series: Any) -> list[Any]:
-    """Return the integers that a column of decimals is stored as: one a value, or two halves."""
+    """Return the stored integers of decimals: one a value, or two halves."""
     column = series.to_pylibcudf()[0]
     kind, start, end = _kind(column), column.offset(), column.offset() + column.size()
     halves = 2 if kind == "DECIMAL128" else 1

@@ -1,4 +1,4 @@
-"""Choice of the DataFrame library that a frame belongs to."""
+"""Choose the implementation of `Frames` for a frame's library."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def frames_of(frame: Any) -> Frames:
 
 @functools.cache
 def frames_of_type(kind: type) -> Frames | None:
-    """Return the functions for frames and Series of a type, None for other types."""
+    """Return the functions for a type of frames or Series, None for other types."""
     library = kind.__module__.partition(".")[0]
     if library in {"pandas", "cudf"} and hasattr(kind, "iloc"):
         return frames_named(library)
@@ -69,19 +69,19 @@ def frames_of_type(kind: type) -> Frames | None:
 
 
 def frames_of_values(values: Any) -> Frames:
-    """Return the functions for the library of a key's values, a Series or a column of cuDF."""
+    """Return the functions for the library of a key, a Series or a cuDF column."""
     kind: Any = type(values)
     return frames_of_type(kind) or frames_named("cudf")
 
 
 def series_of_key(values: Any, name: Hashable | None = None) -> Any:
-    """Return the values of a key as a Series; columns of cuDF get a name, numbered from 0."""
+    """Return the values of a key as a Series; cuDF columns are numbered from 0 and named."""
     on_host = frames_of_values(values) is frames_named("pandas")
     return values if on_host else cudf_columns.series_of_key(values, name)
 
 
 def as_series(values: Any) -> Any:
-    """Return values as a Series, numbered from 0; those on a GPU as a cuDF one."""
+    """Return values as a Series numbered from 0; values on a GPU as a cuDF Series."""
     return (cudf_columns if device_of(values) == "cuda" else pandas_take).numbered(values)
 
 
@@ -130,7 +130,7 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
 
 
 def check_same_library(frame: Any, frames: Frames) -> None:
-    """Raise DeviceError when `frame` is from another library than `frames`.
+    """Raise DeviceError if `frame` is from another library than `frames`.
 
     `frames` is the library of an index.
     """

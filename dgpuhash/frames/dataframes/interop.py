@@ -1,4 +1,4 @@
-"""Conversion of other libraries' arrays to ones that pandas and cuDF read.
+"""Convert arrays of other libraries to arrays readable by pandas or cuDF.
 
 They read these without making Python objects.
 """

@@ -1,4 +1,4 @@
-"""Order of rows by their keys, in linear time where keys are numbers."""
+"""Sort rows by their keys, in linear time for numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIGN = {4: np.uint32(1 << 31), 8: np.uint64(1 << 63)}
 
 
 def sorted_rows(columns: Sequence[Any]) -> Any:
-    """Return the positions of rows in the order of several columns, the first of which counts most.
+    """Return the sort order of rows by several columns, the first one most significant.
 
     Rows that are equal in all columns stay in order, as by ``numpy.lexsort(columns[::-1])``.
 
@@ -50,7 +50,7 @@ def sorted_rows(columns: Sequence[Any]) -> Any:
 
 
 def values_in_order(codes: Any, values: Any) -> Any:
-    """Return values in the order of their codes, which are not negative.
+    """Return values sorted by their non-negative codes.
 
     Values of one code stay in order.
 
@@ -70,7 +70,7 @@ def values_in_order(codes: Any, values: Any) -> Any:
 
 
 def _placed(column: Any) -> Any | None:
-    """Return the order of integers that differ and lie close together; None for others."""
+    """Return the sort order of distinct, dense integers by address; None for others."""
     if column.dtype.kind not in "iu" or column.dtype.itemsize < 4:
         return None
     offsets = _above_least(column)
@@ -82,12 +82,12 @@ def _placed(column: Any) -> Any | None:
 
 
 def _above_least(column: Any) -> Any:
-    """Return integers less the least of them, which are not negative."""
+    """Return integers minus their minimum."""
     return (column - column.min()).view(np.dtype(f"u{column.dtype.itemsize}"))
 
 
 def _unsigned(column: Any) -> Any | None:
-    """Return unsigned numbers that compare as those of a column; None where NumPy compares."""
+    """Return unsigned integers in the order of a column; None if NumPy must compare."""
     kind, nbytes = column.dtype.kind, column.dtype.itemsize
     if kind == "b":
         return column.view(np.uint8)
@@ -101,7 +101,7 @@ def _unsigned(column: Any) -> Any | None:
 
 
 def _bits_in_order(floats: Any) -> Any:
-    """Return unsigned numbers that compare as floats do; every NaN is the last number."""
+    """Return unsigned integers in the order of floats, with NaN last."""
     nbytes = floats.dtype.itemsize
     # Adding zero turns -0.0 into 0.0.
     made = (floats + floats.dtype.type(0)).view(f"u{nbytes}")
@@ -114,7 +114,7 @@ def _bits_in_order(floats: Any) -> Any:
 
 
 def words_of_numbers(numbers: Any) -> Any:
-    """Return uint64 words that compare as numbers of one dtype do, wherever these are.
+    """Return uint64 words in the order of numbers of one dtype, on the same device.
 
     NaN is the last of all.
 
@@ -132,7 +132,7 @@ def words_of_numbers(numbers: Any) -> Any:
 
 
 def numbers_of_words(words: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the numbers of a dtype of which `words_of_numbers` made words; -0.0 is 0.0."""
+    """Return the numbers of a dtype from `words_of_numbers`; -0.0 becomes 0.0."""
     if dtype.kind == "f":
         bits = words.astype(f"u{dtype.itemsize}")
         sign = _SIGN[dtype.itemsize]
@@ -143,7 +143,7 @@ def numbers_of_words(words: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _words(numbers: Any) -> Iterator[tuple[Any, int]]:
-    """Yield words by which unsigned numbers are sorted in turn, the last counts most, and bits."""
+    """Yield words to sort unsigned numbers by, the last most significant, and their bits."""
     bits = int(numbers.max()).bit_length()
     for shift in range(0, bits, _WORD):
         word = numbers if shift == 0 else numbers >> numbers.dtype.type(shift)

@@ -1,4 +1,4 @@
-"""pandas frames: rows in host memory."""
+"""pandas implementation of `Frames`: rows in host memory."""
 
 from __future__ import annotations
 

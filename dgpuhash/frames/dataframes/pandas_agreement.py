@@ -1,4 +1,4 @@
-"""Dtypes of keys in merges of pandas frames, and pandas' warnings about them."""
+"""Dtypes of keys in merges of pandas frames, with pandas' warnings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TEXTS = frozenset({"string", "unicode", "mixed", "bytes", "empty"})
 
 
 def agree(pair: KeyPair, how: str = "inner", *, nullable: bool = False) -> tuple[Any, Any] | None:
-    """Return the dtypes of both sides' columns in the result; None to leave both as they are.
+    """Return both sides' dtypes of a key in the result; None to leave both unchanged.
 
     Those of categories of integers and booleans are nullable, if they hold nulls or `nullable`.
 
@@ -86,7 +86,7 @@ def _numbers_agree(pair: KeyPair, left: Any, right: Any) -> tuple[Any, Any] | No
 
 
 def _text_agrees(pair: KeyPair, texts: list[bool]) -> bool | None:
-    """Return False where text meets numbers, None where neither side is numbers."""
+    """Return False for text with numbers, None if neither side has numbers."""
     other = pair.right.dtype if texts[0] else pair.left.dtype
     if is_bool_dtype(other):
         return True
@@ -103,7 +103,7 @@ def _is_text(dtype: Any) -> bool:
 
 
 def _moment(dtype: Any) -> str:
-    """Return what kind of moment a dtype holds, "" for others."""
+    """Return the kind of datetime of a dtype, "" for other dtypes."""
     if isinstance(dtype, pd.DatetimeTZDtype):
         return "zone"
     if isinstance(dtype, pd.PeriodDtype):
@@ -116,7 +116,7 @@ def _moment(dtype: Any) -> str:
 
 
 def _has_periods(left: Any, right: Any) -> bool:
-    """Return whether periods meet other periods, datetimes or durations, which pandas merges.
+    """Return whether periods are merged with other periods, datetimes or durations.
 
     Only their nulls are equal.
     """
@@ -142,7 +142,7 @@ def _incomparable(pair: KeyPair) -> IncomparableError:
 
 
 def has_non_integers(column: Any, integers: np.dtype[Any]) -> bool:
-    """Return whether some floats are neither null nor integers of that dtype.
+    """Return whether some non-null floats are not integers of a dtype.
 
     Examples
     --------

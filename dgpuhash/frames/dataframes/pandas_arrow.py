@@ -1,4 +1,4 @@
-"""Conversion of pandas frames to Arrow tables and back; values that would change are refused."""
+"""Convert pandas frames to Arrow tables and back, without changing a value."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def to_arrow(frame: Any) -> Any:
 
 
 def from_arrow(table: Any) -> Any:
-    """Return the frame that `to_arrow` was given, for pandas or cuDF frames."""
+    """Return the pandas or cuDF frame from a table that `to_arrow` wrote."""
     about = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
     if not about:
         return table.to_pandas()
@@ -125,7 +125,7 @@ def arrow_names(labels: Sequence[Hashable]) -> list[str]:
 
 
 def _with_arrow_columns(table: Any, arrow: Sequence[str]) -> Any:
-    """Return ``table.to_pandas()``, except that columns `arrow` stay Arrow.
+    """Return ``table.to_pandas()`` with the columns `arrow` in Arrow dtypes.
 
     Their dtypes have no names from which pandas could restore them.
     """

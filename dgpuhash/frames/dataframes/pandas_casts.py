@@ -1,4 +1,4 @@
-"""Exact casts of pandas columns to the dtypes of an index's columns."""
+"""Cast pandas columns exactly to the dtypes of an index's columns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ UNKNOWN = "__UNKNOWN_CATEGORIES__"
 
 
 def is_unknown(dtype: Any) -> bool:
-    """Return whether a dtype is one of categories that Dask's meta does not tell."""
+    """Return whether a dtype is a categorical with categories unknown to Dask."""
     return isinstance(dtype, pd.CategoricalDtype) and UNKNOWN in dtype.categories
 
 
 def cast(series: Any, like: Any) -> Any:
-    """Return `series` in the dtype of `like` if no value changes.
+    """Return `series` in the dtype of `like`, if no value changes.
 
     Numbers that would change keep their dtype where pandas can concatenate the two dtypes; booleans
     do not, since the result would be of dtype object. Raises ColumnError for any other column.
@@ -129,7 +129,7 @@ def _round_trip(series: Any, dtype: Any) -> Any:
 
 
 def cast_exactly(series: Any, dtype: Any) -> Any:
-    """Return `series` as another dtype of values of the same kind, or None when one would change.
+    """Return `series` as another dtype of the same kind, or None if a value would change.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def _with_nans(series: Any, nans: np.ndarray) -> Any:
 
 
 def _family(dtype: Any) -> str:
-    """Return the family of a dtype; dtypes of one family hold the same values."""
+    """Return the family of a dtype; dtypes of one family represent the same values."""
     if pd.api.types.is_numeric_dtype(dtype):
         return "number"
     if isinstance(dtype, pd.CategoricalDtype):

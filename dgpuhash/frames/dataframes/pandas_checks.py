@@ -1,4 +1,4 @@
-"""Checks for columns of which pandas cannot take (gather) rows."""
+"""Refuse columns without a gather (`take`) in pandas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgpuhash.errors import ColumnError
 
 
 def check_takeable(frame: Any) -> None:
-    """Raise ColumnError for columns of which pandas cannot take rows.
+    """Raise ColumnError for columns from which pandas cannot gather rows.
 
     The message names the remedy.
 

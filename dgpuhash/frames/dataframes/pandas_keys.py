@@ -1,4 +1,4 @@
-"""Key columns from pandas Series, and the columns by which keys of two Series are compared."""
+"""Read key columns from pandas Series, and make keys of two Series comparable."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _any_or_none(mask: np.ndarray) -> np.ndarray | None:
 
 
 def is_plain(dtype: Any) -> bool:
-    """Return whether a dtype is NumPy's, of booleans, numbers or times of up to 64 bits."""
+    """Return whether a dtype is a NumPy boolean, number or time of up to 64 bits."""
     return isinstance(dtype, np.dtype) and dtype.kind in "biufmM" and dtype.itemsize <= 8
 
 
@@ -201,7 +201,7 @@ def _from_arrow(series: Any, name: object) -> KeyColumn:
 
 
 def of_one_type(side: pd.Series) -> pd.Series:
-    """Return objects of one type in a dtype of exactly their values; others as given.
+    """Return objects of one type in an exact dtype; others unchanged.
 
     Examples
     --------
@@ -234,7 +234,7 @@ def of_one_type(side: pd.Series) -> pd.Series:
 
 
 def are_compared_as_text(left: Any, right: Any) -> bool:
-    """Return whether keys of two dtypes are compared by their tagged texts.
+    """Return whether keys of two dtypes are compared by tagged text.
 
     These are Python's objects, bytes and times of a day; categories of which a partition may have
     any; and decimals, periods and intervals beside values of other dtypes.
@@ -266,7 +266,7 @@ def _is_tagged(dtype: Any) -> bool:
 
 
 def typed_columns(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the columns of both sides with the values of keys compared by type, not as text.
+    """Yield both sides' columns of keys that are compared by type, not as text.
 
     They may be of types that are never equal.
     """
@@ -295,7 +295,7 @@ def _imaginary(side: Any) -> Any:
 
 
 def _values(side: Any) -> Any:
-    """Return a key column as one of a dtype that stands for its values."""
+    """Return a key column in a dtype that represents its values."""
     dtype: Any = side.dtype
     if isinstance(dtype, pd.PeriodDtype):
         return pd.Series(side.array.asi8.view("M8[ns]"))
@@ -310,12 +310,12 @@ def _values(side: Any) -> Any:
 
 
 def is_decimal(dtype: Any) -> bool:
-    """Return whether a dtype is one of Arrow's decimals."""
+    """Return whether a dtype is an Arrow decimal."""
     return isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype)
 
 
 def common_decimal(left: Any, right: Any) -> Any:
-    """Return the common Arrow type of two decimal dtypes, None where there is none."""
+    """Return the common Arrow type of two decimal dtypes, or None."""
     kinds = [dtype.pyarrow_dtype for dtype in (left, right)]
     scale = max(kind.scale for kind in kinds)
     digits = scale + max(kind.precision - kind.scale for kind in kinds)
@@ -323,7 +323,7 @@ def common_decimal(left: Any, right: Any) -> Any:
 
 
 def _decimal_texts(left: pd.Series, right: pd.Series) -> tuple[Any, Any]:
-    """Return decimals of both sides as texts with equally many digits behind the point."""
+    """Return decimals of both sides as text with equally many fraction digits."""
     kind = common_decimal(left.dtype, right.dtype)
     arrays = [pa.chunked_array(pa.array(side, from_pandas=True)) for side in (left, right)]
     ours, theirs = (pd.array(each.cast(kind).cast(pa.large_string()), "str") for each in arrays)
@@ -331,5 +331,5 @@ def _decimal_texts(left: pd.Series, right: pd.Series) -> tuple[Any, Any]:
 
 
 def only_nulls(side: pd.Series, number: int) -> pd.Series:
-    """Return a column that equals no other's but in its nulls."""
+    """Return a column whose nulls alone can equal another column's values."""
     return pd.Series(pd.arrays.IntegerArray(np.full(len(side), number), side.isna().to_numpy()))

@@ -1,4 +1,4 @@
-"""Order of pandas rows by the keys of a merge, as pandas sorts them."""
+"""Sort pandas rows by the keys of a merge, as pandas does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def key_order(keys: JoinKeys, places: Any) -> Any:
 
 
 def sortable(column: pd.Series) -> tuple[Any, Any | None]:
-    """Return the values of a column as NumPy sorts them, and a mask of its nulls.
+    """Return the values of a column in a NumPy-sortable form, and a mask of its nulls.
 
     Raises KeyTypeError when they cannot be keys.
     """
@@ -55,7 +55,7 @@ def sortable(column: pd.Series) -> tuple[Any, Any | None]:
 
 
 def _levels(key: KeyPair, keys: JoinKeys) -> list[Level]:
-    """Return what NumPy sorts in place of a key of both sides, with nulls, which come last."""
+    """Return NumPy-sortable arrays for a key of both sides, nulls last."""
     dtypes = key.left.dtype, key.right.dtype
     if isinstance(dtypes[0], pd.CategoricalDtype) and dtypes[0] == dtypes[1]:
         codes = np.concatenate([
@@ -75,7 +75,7 @@ def _levels(key: KeyPair, keys: JoinKeys) -> list[Level]:
 
 
 def _levels_of_types(left: Any, right: Any) -> list[Level] | None:
-    """Return what NumPy sorts in place of columns of types that are alike; None for others."""
+    """Return NumPy-sortable arrays for columns of similar types; None for others."""
     array = _arrow_values(left, right)
     if array is not None:
         return [(_dense_ranks(array), array.is_null().to_numpy())]
@@ -91,7 +91,7 @@ def _levels_of_types(left: Any, right: Any) -> list[Level] | None:
 
 
 def _are_unique_indexes(keys: JoinKeys) -> bool:
-    """Return whether a merge is by both indexes, which have no label twice; or several levels."""
+    """Return whether a merge is by both indexes, unique or of several levels."""
     if not (keys.left_index and keys.right_index):
         return False
     only = keys.pairs[0]
@@ -119,7 +119,7 @@ def _are_last(key: KeyPair, keys: JoinKeys, left: Any, right: Any) -> bool:
 
 
 def _arrow_values(left: Any, right: Any) -> Any | None:
-    """Return decimals, bytes or objects of text of both sides as an Arrow column; None for others.
+    """Return both sides' decimals, bytes or text objects as an Arrow column; None for others.
 
     Arrow sorts these.
     """
@@ -142,7 +142,7 @@ def _dense_ranks(array: Any) -> Any:
 
 
 def _are_moments(side: Any) -> bool:
-    """Return whether a column has datetimes, durations or periods of pandas alone."""
+    """Return whether a column has pandas datetimes, durations or periods."""
     if side.dtype == np.dtype(object):
         return infer_dtype(side, skipna=True) == "period"
     return isinstance(side.dtype, pd.PeriodDtype) or (
@@ -151,7 +151,7 @@ def _are_moments(side: Any) -> bool:
 
 
 def _sorted_together(columns: Sequence[KeyColumn]) -> list[Level] | None:
-    """Return what NumPy sorts in place of columns, one behind the other; None for other types."""
+    """Return concatenated columns in a NumPy-sortable form; None for other types."""
     kinds = {column.type.kind for column in columns} - {"null"}
     nulls = np.concatenate([
         np.zeros(len(column), bool) if column.nulls is None else column.nulls for column in columns
@@ -190,7 +190,7 @@ def _seconds(values: Any, unit: str) -> tuple[Any, Any]:
 
 
 def _are_floats(values: Any) -> bool:
-    """Return whether float64 holds all of these numbers."""
+    """Return whether float64 represents all of these numbers."""
     if values.dtype.kind not in "iu" or not len(values):
         return True
     low, high = int(values.min()), int(values.max())
@@ -198,7 +198,7 @@ def _are_floats(values: Any) -> bool:
 
 
 def _ranks(left: Any, right: Any, name: object) -> Level:
-    """Return the ranks of a key's values: those of one domain by their size, text last."""
+    """Return the ranks of a key's values: by size within a type domain, text last."""
     sides = left, right
     texts = [pa.array(tagged(side, name), pa.large_string()) for side in sides]
     coded = pa.chunked_array(texts).combine_chunks().dictionary_encode()

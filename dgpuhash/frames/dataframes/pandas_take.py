@@ -1,4 +1,4 @@
-"""Rows taken of pandas frames, and two frames put together as pandas' merges give them."""
+"""Gather rows of pandas frames, and put two frames side by side as pandas' merge does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FLOAT = np.dtype(np.float64)
 
 
 class TakenRows:
-    """Positions of the rows that are taken of columns; -1 gives a null.
+    """Row positions to gather from columns; -1 gives a null.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class TakenRows:
             self._absent = self._rows < 0
 
     def frame(self, frame: Any) -> Any:
-        """Return these rows of a frame, numbered from 0; all of them in order share its columns."""
+        """Return these rows of a frame, numbered from 0, without a copy for all rows in order."""
         index = pd.RangeIndex(len(self._rows))
         if len(frame) == len(index) and (self._rows == np.arange(len(index))).all():
             return frame.set_axis(index, axis=0)
@@ -96,7 +96,7 @@ class TakenRows:
         return frame.reindex(self._rows)
 
     def of(self, column: Any) -> Any:
-        """Return these rows of a Series, as an array in the dtype that pandas gives them."""
+        """Return these rows of a Series as an array in pandas' dtype for them."""
         dtype = column.dtype
         if isinstance(dtype, np.dtype):
             return self._of_numpy(column.to_numpy(), column.name)
@@ -110,7 +110,7 @@ class TakenRows:
         return made
 
     def _check(self, values: Any, label: Any, cast: str = "") -> None:
-        """Find integers of the rows that a float64 cannot hold."""
+        """Raise if a float64 cannot represent an integer of the rows."""
         if values.dtype.kind not in "iu" or first_rounded(values, _FLOAT) is None:
             return
         taken = values.take(self._rows[~self._absent])
@@ -118,7 +118,7 @@ class TakenRows:
         check_promoted(taken, _FLOAT, label, cast=cast, remedy=remedy, rounded=self._rounded)
 
     def _check_others(self, column: Any) -> None:
-        """Find integers of intervals and sparse columns that a float64 cannot hold."""
+        """Raise if a float64 cannot represent an integer of intervals or sparse columns."""
         array = column.array
         if isinstance(array, pd.arrays.IntervalArray):
             for ends in (array.left, array.right):
@@ -160,7 +160,7 @@ class TakenRows:
 
 
 def take_rows(column: Any, rows: Any) -> pd.Series:
-    """Return rows of a Series, numbered from 0; a copy, also of all of them in order.
+    """Return a copy of rows of a Series, numbered from 0.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def numbered(values: Any) -> Any:
 
 
 def labels_of(values: Any, name: Hashable | None, *, guess: bool = False) -> pd.Index:
-    """Return an index of an array; objects stay objects, unless pandas may `guess` their type.
+    """Return an index of an array; objects stay objects unless pandas may `guess` their type.
 
     A guess that would round integers is none.
     """
@@ -206,7 +206,7 @@ def index_of(
     levels: Sequence[Any], names: Sequence[Hashable | None], coded: Callable[..., Any], *,
     guess: bool,
 ) -> Any:  # fmt: skip
-    """Return an index of one level or several; see `Frames.index_of`."""
+    """Return an index of one or several levels; see `Frames.index_of`."""
     if len(levels) == 1:
         return labels_of(levels[0].array, names[0], guess=guess)
     found = [coded(level, guess=guess) for level in levels]
@@ -236,7 +236,7 @@ def without(frame: Any, labels: Sequence[Hashable]) -> Any:
 
 
 def with_dtype(frame: Any, label: Hashable, dtype: Any) -> Any:
-    """Return a frame with another dtype of a column, where it has the column."""
+    """Return a frame with another dtype of a column, if it has the column."""
     if label is None or label not in frame.columns or frame[label].dtype == dtype:
         return frame
     made, column = frame.copy(deep=False), frame[label]
@@ -247,7 +247,7 @@ def with_dtype(frame: Any, label: Hashable, dtype: Any) -> Any:
 
 
 def with_key_dtypes(frame: Any, like: Any, pairs: Sequence[KeyPair]) -> Any:
-    """Return a frame with the dtypes that keys have in another one."""
+    """Return a frame with the key dtypes of another one."""
     for label in {pair.name for pair in pairs}:
         if label in like.columns and frame[label].dtype != like[label].dtype and any(
             agree(pair) for pair in pairs if pair.name == label
@@ -293,7 +293,7 @@ def _with_values(column: pd.Series, wanted: Any, what: str) -> pd.Series:
 
 
 def cannot_hold(what: str, own: Any, wanted: Any) -> ColumnError:
-    """Return the error of a partition whose values have no place in the promised dtype."""
+    """Return the error for a partition whose values do not fit the promised dtype."""
     return ColumnError(
         f"{what} of a partition is {own}, and Dask took it for {wanted}, which cannot "
         "hold its values; give the frame its true dtypes (meta=, .astype)"
@@ -307,7 +307,7 @@ def nullable(frame: Any, but: Collection[Hashable] = (), levels: Any = None) -> 
 
 
 def null_labels(like: pd.Index, n: int) -> pd.Index:
-    """Return so many labels of null, of the dtype of others."""
+    """Return null index labels of a given number and dtype."""
     nulls = numbered(like[:0]).reindex(np.full(n, -1))
     return labels_of(nulls.array, like.name)
 
@@ -330,13 +330,13 @@ def take_labels(
 
 
 def take_level(side: JoinedSide, name: Hashable, promote: str, rounded: list[Any] | None) -> Any:
-    """Return the labels of one level of a side's rows, null where it lacks one."""
+    """Return one index level of a side's rows; null for absent rows."""
     taken = TakenRows(side.all_rows(np), nulls=True, rounded=rounded)
     return taken.of(numbered(side.frame.index.get_level_values(name)))
 
 
 def complete_labels(side: JoinedSide, pairs: Sequence[KeyPair], name: str, how: str) -> pd.Index:
-    """Return the labels of a side that lacks no row; see `Frames.complete_labels`."""
+    """Return the index labels of a side without absent rows; see `Frames.complete_labels`."""
     index: Any = side.frame.index
     return index if side.rows is None else index.take(side.rows)
 
@@ -345,7 +345,7 @@ def one_key(
     left: Any, right: Any, sides: Sequence[JoinedSide], how: str, dtype: Any, label: Hashable,
     rounded: list[Any] | None, *, of_levels: bool = False,
 ) -> pd.Series:  # fmt: skip
-    """Return a key of each row, the left one where there is one; see `Frames.one_key`."""
+    """Return a key for each row, the left one if present; see `Frames.one_key`."""
     ours, theirs = (side.all_rows(np) for side in sides)
     if of_levels:
         return coalesce_exactly(left, right, ours, theirs, label, rounded)

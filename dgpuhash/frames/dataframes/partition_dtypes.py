@@ -1,4 +1,4 @@
-"""Dtypes of partitions that differ from Dask's meta: integers and booleans promoted beside nulls.
+"""Convert partitions between nullable dtypes and pandas' promoted ones.
 
 Dask's verbs take their meta from rows that lack nothing, and a partition that lacks a value has
 what pandas made of its integers (float64) and booleans (object).
@@ -21,7 +21,7 @@ _FLOAT = np.dtype(np.float64)
 
 @dataclass(frozen=True)
 class PandasDtypes:
-    """Function that returns rows with pandas' dtypes in place of nullable ones; see `with_plain`.
+    """Function that replaces nullable dtypes by pandas' classic ones; see `with_plain`.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class PandasDtypes:
 
 
 def with_nullable(frame: Any, like: Any) -> Any:
-    """Return a partition with nullable integers and booleans where it has them promoted.
+    """Return a partition with promoted integers and booleans as nullable ones.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def with_nullable(frame: Any, like: Any) -> Any:
 
 
 def _unpromoted(column: pd.Series, wanted: Any) -> Any:
-    """Return a promoted column in the nullable dtype of `wanted`, None where it is none."""
+    """Return a promoted column in the nullable dtype of `wanted`, or None."""
     if column.dtype == wanted or column.dtype.kind not in "fO":
         return None
     dtype = nullable_dtype(wanted)
@@ -87,7 +87,7 @@ def _unpromoted(column: pd.Series, wanted: Any) -> Any:
 
 
 def with_plain(frame: Any, like: Any, rounded: list[Hashable | None]) -> Any:
-    """Return a frame or Series with pandas' dtypes in place of nullable ones.
+    """Return a frame or Series with classic dtypes in place of nullable ones.
 
     Integers without a null have NumPy's dtype, and others float64; booleans bool or object.
 
@@ -127,7 +127,7 @@ def _stays(dtype: Any, like: Any) -> bool:
 
 
 def is_nullable(dtype: Any) -> bool:
-    """Return whether a dtype is one of pandas' nullable numbers and booleans."""
+    """Return whether a dtype is a pandas nullable number or boolean."""
     # Arrow's dtypes have NumPy's, too.
     return isinstance(dtype, pd.BooleanDtype) or (
         hasattr(dtype, "numpy_dtype") and not isinstance(dtype, pd.ArrowDtype)
@@ -150,7 +150,7 @@ def _plain_index(index: Any, like: Any, rounded: list[Hashable | None]) -> Any:
 
 
 def plain_array(array: Any, label: Hashable | None, rounded: list[Hashable | None]) -> np.ndarray:
-    """Return a nullable array as pandas has its values without nullable dtypes."""
+    """Return a nullable array in the classic dtype that pandas would use."""
     plain = np.dtype(bool) if isinstance(array.dtype, pd.BooleanDtype) else array.dtype.numpy_dtype
     if not array.isna().any():
         return np.asarray(array.to_numpy(dtype=plain))

@@ -1,4 +1,4 @@
-"""Dtypes of pandas columns that lack rows: nullable ones, or floats where no value changes."""
+"""Promote pandas columns with absent rows: to nullable dtypes, or to exact floats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MASKED: dict[str, Any] = {
 
 
 def nullable_dtype(dtype: Any) -> Any:
-    """Return the nullable dtype of NumPy's integers and booleans, None for other dtypes.
+    """Return the nullable dtype for NumPy integers and booleans, None for other dtypes.
 
     Examples
     --------
@@ -34,13 +34,13 @@ def nullable_dtype(dtype: Any) -> Any:
 
 
 def as_nullable(values: Any) -> Any:
-    """Return an array of NumPy's integers or booleans as a nullable one, a copy."""
+    """Return a nullable copy of a NumPy integer or boolean array."""
     values = values.astype(values.dtype.newbyteorder("="), copy=True)
     return _MASKED[values.dtype.kind](values, np.zeros(len(values), bool))
 
 
 def nullable_frame(frame: Any, but: Collection[Hashable] = (), kinds: str = "biu") -> Any:
-    """Return a frame whose integers and booleans are nullable, except in some columns."""
+    """Return a frame with nullable integers and booleans, except in some columns."""
     made = frame
     for place, (label, dtype) in enumerate(frame.dtypes.items()):
         if nullable_dtype(dtype) is not None and dtype.kind in kinds and label not in but:
@@ -50,7 +50,7 @@ def nullable_frame(frame: Any, but: Collection[Hashable] = (), kinds: str = "biu
 
 
 def nullable_index(index: Any, but: Collection[Hashable] = ()) -> Any:
-    """Return an index whose integers and booleans are nullable, except in some levels."""
+    """Return an index with nullable integers and booleans, except in some levels."""
     if index.nlevels > 1:
         levels: Any = [
             level if level.name in but else nullable_index(level) for level in index.levels
@@ -64,7 +64,7 @@ def nullable_index(index: Any, but: Collection[Hashable] = ()) -> Any:
 
 
 def nullable_rows(rows: Any) -> Any:
-    """Return a frame or Series whose integers, booleans and such labels are nullable."""
+    """Return a frame or Series with nullable integers and booleans, labels included."""
     if rows.ndim == 2:
         made = nullable_frame(rows)
     elif nullable_dtype(rows.dtype) is None:
@@ -75,7 +75,7 @@ def nullable_rows(rows: Any) -> Any:
 
 
 def first_rounded(values: Any, target: Any) -> Any:
-    """Return the first integer that a float dtype cannot hold, None if it holds all of them.
+    """Return the first integer that a float dtype cannot represent, or None.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def check_promoted(
 
 
 def values_of_codes(column: Any, *, nullable: bool) -> Any:
-    """Return the values of a categorical in the dtype of its categories; pandas rounds integers.
+    """Return the values of a categorical in its categories' dtype, without rounding.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def coalesce_exactly(
     left: Any, right: Any, ours: Any, theirs: Any, label: Hashable,
     rounded: list[Any] | None = None,
 ) -> pd.Series:  # fmt: skip
-    """Return rows of one column, and of another one where the first has none, numbered from 0.
+    """Return a column with nulls filled from another column, numbered from 0.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def coalesce_exactly(
 def concat_exactly(
     columns: Sequence[Any], label: Hashable, rounded: list[Any] | None = None
 ) -> pd.Series:
-    """Return columns one after the other, in the dtype that pandas gives them.
+    """Return columns concatenated in pandas' dtype, without rounding.
 
     `rounded` is as in `check_promoted`.
 
@@ -223,7 +223,7 @@ def _no_values(column: Any) -> Any:
 def _as_they_are(
     columns: Sequence[Any], target: Any, label: Hashable, rounded: list[Any] | None
 ) -> list[Any]:
-    """Return columns of several dtypes that pandas concatenates without changing a value.
+    """Return columns of several dtypes that pandas concatenates exactly.
 
     pandas casts the nulls of categories by way of floats, and dates to datetimes.
     """
@@ -241,7 +241,7 @@ def _as_they_are(
 def _without_categories(
     column: Any, target: Any, label: Hashable, rounded: list[Any] | None
 ) -> Any:
-    """Return the values of a categorical in a dtype that keeps them beside others."""
+    """Return the values of a categorical in a dtype that keeps them in a concatenation."""
     dtype: Any = column.dtype
     if not isinstance(dtype, pd.CategoricalDtype):
         return column
@@ -269,7 +269,7 @@ def _without_categories(
 def check_concat(
     columns: Sequence[Any], dtype: Any, label: Hashable, rounded: list[Any] | None = None
 ) -> None:
-    """Raise ColumnError when the dtype of all of these columns rounds integers of one.
+    """Raise ColumnError if the common dtype of these columns rounds integers.
 
     `rounded` is as in `check_promoted`.
     """

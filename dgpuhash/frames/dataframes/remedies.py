@@ -1,4 +1,4 @@
-"""Casts that errors propose, as code that gives the dtype and keeps the values."""
+"""Recommend casts in error messages, as code to copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgpuhash.tables.arguments.casts import dtype_code
 
 
 def astype(dtype: Any) -> str:
-    """Return the code of the method that converts a column to a dtype of pandas or cuDF.
+    """Return code that converts a column to a dtype of pandas or cuDF.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def _arrow_code(kind: pa.DataType) -> str:
 
 
 def cast_remedy(column: Any, wanted: Any, what: str, verb: str = "inserting") -> str:
-    """Return what to do with a column of pandas that is not of the dtype that is stored.
+    """Return a recommendation for a pandas column whose dtype is not the stored one.
 
     Parameters
     ----------
@@ -84,12 +84,12 @@ def cast_remedy(column: Any, wanted: Any, what: str, verb: str = "inserting") ->
 
 
 def _is_exact(dtype: Any) -> bool:
-    """Return whether a dtype has numbers that floats round."""
+    """Return whether floats would round numbers of a dtype."""
     return isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype)
 
 
 def _keeps(column: Any, wanted: Any) -> bool:
-    """Return whether a cast succeeds, and keeps the values where it can be told."""
+    """Return whether a cast is known to succeed without changing values."""
     try:
         made = column.astype(wanted)
         nulls = column.isna()

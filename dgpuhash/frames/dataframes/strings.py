@@ -1,4 +1,4 @@
-"""Strings as bytes and offsets, hashed and compared by the same kernels on CPUs and GPUs."""
+"""String columns in Arrow's layout, hashed and compared by kernels on CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MANY, _OF_MANY = 2**14, 2**12
 
 
 class Strings:
-    """Strings of a column in Arrow's layout, or a gather of them that copies none.
+    """Strings of a column in Arrow's layout, or a lazy gather of them.
 
     With `codes`, row i is the string of the column at ``codes[i]`` (-1: null). Subclasses read the
     column: `_spans` is where its strings begin and end (int64) and their bytes, `_missing` a mask
@@ -91,7 +91,7 @@ class Strings:
 
 
 class ArrowStrings(Strings):
-    """Strings of an Arrow array, or a gather of them."""
+    """Strings of an Arrow array, or a lazy gather of them."""
 
     device = "cpu"
 
@@ -133,7 +133,7 @@ class ArrowStrings(Strings):
         return codes
 
     def words(self) -> np.ndarray | None:
-        """Return the strings as numbers, which are equal where the strings are.
+        """Return integers in place of the strings, equal where strings are equal.
 
         None where there are nulls, and where some have more than 7 bytes, unless all have 8, or all
         have equally many and differ only in 8 bytes side by side, as ``"id0000012345"``.
@@ -148,7 +148,7 @@ class ArrowStrings(Strings):
         return self._words_of(8 if nbytes == 8 * rows else 7)
 
     def short_words(self) -> np.ndarray | None:
-        """Return strings of at most 7 bytes as numbers, equal where strings of any columns are.
+        """Return strings of at most 7 bytes as integers comparable across columns.
 
         None where some are longer. Numbers of nulls are arbitrary.
         """
@@ -174,7 +174,7 @@ class ArrowStrings(Strings):
 
 
 def _differing_bytes(ends: np.ndarray, letters: np.ndarray, nbytes: int) -> np.ndarray | None:
-    """Return the 8 bytes in which strings of one length differ, as numbers; see `words`.
+    """Return as integers the 8 bytes in which strings of one length differ; see `words`.
 
     A few strings tell which these are, and all are looked at then.
     """

@@ -1,4 +1,4 @@
-"""Tagged text of key values: equal values have one text, values of different domains never do.
+"""Tagged text of key values: equal values share a text, different types never do.
 
 A key column of Python objects, bytes or decimals is compared by these texts, in every partition
 alike. Domains are numbers (booleans, integers, floats, decimals: equal by exact value), text,
@@ -46,7 +46,7 @@ _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def tagged(column: pd.Series, name: object) -> pd.Series:
-    """Return the texts of a column's values; nulls stay nulls, and NaN is one.
+    """Return a column's values as tagged text; nulls stay null, NaN is a null.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def tagged(column: pd.Series, name: object) -> pd.Series:
 
 
 def utf8_error(name: object, error: Exception) -> KeyTypeError:
-    """Return the error for strings of a column that are not UTF-8.
+    """Return the error for a column with strings that are not UTF-8.
 
     `name` may be a list of labels when any one of the columns may hold them.
     """
@@ -83,7 +83,7 @@ def utf8_error(name: object, error: Exception) -> KeyTypeError:
 
 
 def _texts(column: pd.Series) -> Any:
-    """Return strings that stand for themselves; None where one begins as what has a tag."""
+    """Return untagged strings; None if one could be taken for a tagged text."""
     missing = column.isna()
     strings = column.where(~missing, None) if column.dtype == object else column
     try:
@@ -94,7 +94,7 @@ def _texts(column: pd.Series) -> Any:
 
 
 def domain_of(value: Any) -> str | None:
-    """Return the domain of a value, None for other objects.
+    """Return the type domain of a value, None for other objects.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def domain_of(value: Any) -> str | None:
 
 
 def text_of(value: Any, name: object = None) -> str:
-    """Return the text of a value.
+    """Return the tagged text of a value.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def text_of(value: Any, name: object = None) -> str:
 
 
 def _detail(domain: str, value: Any, name: object) -> str:
-    """Return what tells a value from others of its domain."""
+    """Return text that identifies a value within its domain."""
     if domain == NUMBER:
         return _number(value)
     if domain == BYTES:
@@ -165,7 +165,7 @@ def _detail(domain: str, value: Any, name: object) -> str:
 
 
 def _nanoseconds(ticks: Any) -> str:
-    """Return a count of nanoseconds, which has as many digits as it takes."""
+    """Return a count of nanoseconds in text, with as many digits as needed."""
     return str(int(ticks.astype(np.int64)) * _NANOSECONDS[np.datetime_data(ticks.dtype)[0]])
 
 
@@ -184,7 +184,7 @@ def _number(value: Any) -> str:
 
 
 def order_of(values: list[Any]) -> Any:
-    """Return the positions of different values in their order: domain by domain, text last.
+    """Return the sort order of distinct values: domain by domain, text last.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def order_of(values: list[Any]) -> Any:
 
 
 def text_of_typed(value: Any, name: object = None) -> str:
-    """Return the text of a value and of its type, from which `value_of_typed` makes it again.
+    """Return text of a value and its type, for `value_of_typed`.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def text_of_typed(value: Any, name: object = None) -> str:
 
 
 def value_of_typed(text: Any) -> Any:
-    """Return the value of which `text_of_typed` made a text."""
+    """Return the value from a text of `text_of_typed`."""
     if not isinstance(text, str) or not text.startswith(_MARK):
         return text
     if text.startswith(TEXT):

@@ -1,4 +1,4 @@
-"""Groups of a frame's rows, and their aggregates."""
+"""Groupby of frames on one device: pandas' verbs by hash tables."""
 
 from dgpuhash.frames.groupby.verb import groupby
 

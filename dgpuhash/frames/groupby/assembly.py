@@ -1,4 +1,4 @@
-"""Results of a groupby as frames and Series, with pandas' labels."""
+"""Build the frames and Series returned by a groupby, with pandas' labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frame_of(arrays: Sequence[Any], columns: pd.Index, index: Any) -> pd.DataFra
 
 
 def series_of(array: Any, index: Any, name: Any = None) -> pd.Series:
-    """Return a Series of an array with these labels; objects stay objects."""
+    """Return a Series of an array with these labels, without inferring dtypes of objects."""
     dtype = object if _is_objects(array) else None
     return pd.Series(array, index=index, name=name, dtype=dtype, copy=False)
 
@@ -35,7 +35,7 @@ def _is_objects(array: Any) -> bool:
 
 
 def beneath(columns: pd.Index, places: Sequence[int], labels: Sequence[Any]) -> Any:
-    """Return labels of two levels: those of columns, and beneath them those of aggregates.
+    """Return two-level labels: column labels above, aggregate names below.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def with_keys(
     columns: Sequence[Any], labels: pd.Index, groups: Groups, level: Any = None, *,
     beside: bool = False,
 ) -> pd.DataFrame:  # fmt: skip
-    """Return columns by group as a frame, numbered from 0, with the keys as its first columns.
+    """Return columns by group as a frame numbered from 0, with the keys first.
 
     Keys that there is a column for are left out; with `beside` they come beside it, as
     `DataFrame.reset_index` has them. `level`: values that come once for each group, in a column
@@ -99,7 +99,7 @@ def with_keys(
 
 
 def labels_beside(names: Sequence[Any], labels: pd.Index) -> pd.Index:
-    """Return the labels of keys and, behind them, of columns, which may have several levels."""
+    """Return the key labels followed by column labels of one or several levels."""
     if labels.nlevels > 1:
         levels = zip(*(_full(name, labels) for name in names), *labels, strict=True)
         return index_of([_objects(level) for level in levels], labels.names)
@@ -109,7 +109,7 @@ def labels_beside(names: Sequence[Any], labels: pd.Index) -> pd.Index:
 
 
 def _full(name: Any, columns: pd.Index) -> Any:
-    """Return the label of a key among those of columns, which may have several levels."""
+    """Return a key's label padded to the number of levels of the column labels."""
     if columns.nlevels == 1:
         return name
     parts = name if isinstance(name, tuple) else (name,)
@@ -117,7 +117,7 @@ def _full(name: Any, columns: pd.Index) -> Any:
 
 
 def index_with_level(groups: Groups, values: Any, name: Any = None) -> Any:
-    """Return the labels of groups, each once for each of some values, which are the last level."""
+    """Return the groups' labels with a further level of values, one row for each."""
     rows = np.repeat(np.arange(len(groups)), len(values))
     levels = levels_of(groups.index)
     last = pd.Series(values).array.take(np.tile(np.arange(len(values)), len(groups)))
@@ -126,7 +126,7 @@ def index_with_level(groups: Groups, values: Any, name: Any = None) -> Any:
 
 
 def without_keys(result: Any, levels: int) -> Any:
-    """Return a frame or Series labelled by only the last levels of its labels."""
+    """Return a frame or Series without the key levels of its index."""
     index = result.index
     parts, names = levels_of(index)[-levels:], list(index.names)[-levels:]
     return result.set_axis(index_of(parts, names), axis=0)

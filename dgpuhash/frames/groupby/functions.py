@@ -1,4 +1,4 @@
-"""Functions of Python that take one group each: slow beside aggregates by name."""
+"""Apply user functions to one group at a time; slow beside named aggregates."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Function: TypeAlias = Callable[..., Any]
 
 
 class NoFunctionError(SpecError, TypeError):
-    """What is given for a function and is none."""
+    """An argument that should be a function and is not."""
 
 
 class FunctionMethods(ABC):
-    """Methods that take a function."""
+    """Groupby methods that take a function."""
 
     _frame: Any
     _groups: Groups
@@ -37,10 +37,10 @@ class FunctionMethods(ABC):
     @property
     @abstractmethod
     def _data(self) -> Any:
-        """What is aggregated."""
+        """The columns to aggregate."""
 
     def apply(self, func: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> AnyFrame:
-        """Return what a function makes of each group, put together.
+        """Apply a function to each group, and concatenate the results.
 
         It is called once a group, with a frame or Series whose attribute ``name`` is the key: slow
         where groups are many. Scalars make a Series, Series of the same labels the rows of a frame,
@@ -79,7 +79,7 @@ class FunctionMethods(ABC):
         return self._of_column(values) if self._data.ndim == 1 else self._of_frame(values)
 
     def _of_column(self, values: list[Any]) -> Any:
-        """Return what a function made of each group of one column."""
+        """Combine a function's results for the groups of one column."""
         data, index = self._data, self._groups.index
         if not values:
             return pd.Series([], name=data.name, index=index, dtype=data.dtype)
@@ -91,7 +91,7 @@ class FunctionMethods(ABC):
         return made if self._as_index else self._with_keys(made.to_frame())
 
     def _of_frame(self, values: list[Any]) -> Any:
-        """Return what a function made of each group of a frame."""
+        """Combine a function's results for the groups of a frame."""
         data, index = self._data, self._groups.index if self._as_index else None
         found = [each for each in values if each is not None]
         if not found:
@@ -112,7 +112,7 @@ class FunctionMethods(ABC):
         return self._with_keys(pd.DataFrame({0: values}).set_axis([label], axis=1))
 
     def _rows_of(self, values: list[Any], first: pd.Series, index: Any) -> Any:
-        """Return Series of the same labels as rows of a frame, others one behind the other."""
+        """Return Series with equal labels as rows of a frame, others concatenated."""
         filled = [pd.Series(index=first.index) if each is None else each for each in values]
         if not all(each.index.equals(first.index) for each in filled):
             return self._behind_each_other(filled)
@@ -125,7 +125,7 @@ class FunctionMethods(ABC):
         return made if self._as_index else self._with_keys(made)
 
     def _behind_each_other(self, values: list[Any]) -> Any:
-        """Return frames or Series one behind the other, with their keys as first labels."""
+        """Concatenate frames or Series, with their keys as first index levels."""
         there = [place for place, each in enumerate(values) if each is not None]
         parts = [values[place] for place in there]
         if all(isinstance(each, pd.Series) for each in parts):
@@ -146,7 +146,7 @@ class FunctionMethods(ABC):
         return made
 
     def _of_dictionaries(self, values: list[Any]) -> pd.Series:
-        """Return the values of dictionaries one behind the other, beneath the keys."""
+        """Concatenate the values of dictionaries, with the keys above theirs."""
         table = pd.DataFrame(values)
         columns = pd.concat([table.iloc[:, place] for place in range(table.shape[1])])
         order = np.arange(table.size).reshape(table.shape[::-1]).T.ravel()
@@ -159,7 +159,7 @@ class FunctionMethods(ABC):
 
 
 def bound(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
-    """Return a function of one argument, which is given further ones behind it."""
+    """Return a function of one argument, with further arguments bound."""
     return functools.partial(_called, func, args, kwargs) if args or kwargs else func
 
 
@@ -175,7 +175,7 @@ def _parts(groups: Groups, data: Any) -> Iterator[Any]:
 
 
 def aggregated(groups: Groups, column: pd.Series, func: Function) -> Any:
-    """Return what a function makes of each group of a column, in a dtype that suits the column.
+    """Return a function's value for each group of a column, in a dtype for the column.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def aggregated(groups: Groups, column: pd.Series, func: Function) -> Any:
 
 
 def transformed(groups: Groups, data: Any, func: Function) -> Any:
-    """Return what a function makes of each group, with a row for each of the group's rows.
+    """Return a function's results for each group, aligned with the group's rows.
 
     Of a frame it is called for each column of each group. Rows in no group have nulls.
     """
@@ -222,7 +222,7 @@ def transformed(groups: Groups, data: Any, func: Function) -> Any:
 
 
 def _like(part: pd.DataFrame, made: Any) -> Any:
-    """Return what a function made of the columns of a group, with the rows of the group."""
+    """Return a function's results for a group's columns, aligned with its rows."""
     if isinstance(made, pd.Series):
         rows = np.tile(made.to_numpy(), (len(part), 1))
         return pd.DataFrame(rows, index=part.index, columns=part.columns)

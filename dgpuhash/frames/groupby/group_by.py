@@ -1,4 +1,4 @@
-"""Groups of a frame's rows: what is aggregated, and every aggregate as a method."""
+"""GroupBy: groupby of a pandas frame, with a method for each aggregate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dgpuhash.typing import AnyFrame
 
 
 class GroupBy(GroupByBase, FunctionMethods):
-    """Groups of the rows of a pandas frame, made by `dgpuhash.groupby`.
+    """Groupby of a pandas frame, returned by `dgpuhash.groupby`.
 
     ``[column]`` aggregates one column to a Series, ``[columns]`` several to a frame; otherwise all
     columns beside the keys are aggregated. Arguments, labels and dtypes are those of pandas.
@@ -59,7 +59,7 @@ class GroupBy(GroupByBase, FunctionMethods):
         return [key] if labels.nlevels > 1 else key
 
     def _chosen(self, frame: Any) -> Any:
-        """Return what is aggregated of a frame with these columns."""
+        """Return the columns to aggregate of a frame with these columns."""
         if frame.ndim == 1:
             return frame
         if self._selection is not None:
@@ -72,12 +72,12 @@ class GroupBy(GroupByBase, FunctionMethods):
 
     @functools.cached_property
     def _like(self) -> Any:
-        """What is aggregated, without rows."""
+        """Empty frame of the columns to aggregate."""
         return self._chosen(self._frame.iloc[:0])
 
     @property
     def _positions(self) -> list[int]:
-        """The positions of what is aggregated among the columns of the frame."""
+        """The positions in the frame of the columns to aggregate."""
         if self._frame.ndim == 1:
             return [0]
         labels, chosen = self._frame.columns, self._selection
@@ -104,7 +104,7 @@ class GroupBy(GroupByBase, FunctionMethods):
         return pd.Index([self._like.name]) if self._one else self._like.columns
 
     def _places(self, how: str, options: Options) -> list[int]:
-        """Return the positions of the columns that an aggregate takes."""
+        """Return the positions of the columns that support an aggregate."""
         if not options.numeric_only:
             return list(range(len(self._positions)))
         if self._one and how in {"idxmin", "idxmax"}:
@@ -132,7 +132,7 @@ class GroupBy(GroupByBase, FunctionMethods):
         return reduced(self._groups, self._columns, wanted, self._frame.index)
 
     def _in_frame(self, place: int, array: Any) -> Any:
-        """Return results of objects as pandas has them in frames: not as texts."""
+        """Return object results in the dtype that pandas gives them in frames."""
         if self._one or not isinstance(self._like.dtypes.iloc[place], np.dtype):
             return array
         texts = isinstance(getattr(array, "dtype", None), pd.StringDtype)
@@ -156,15 +156,15 @@ class GroupBy(GroupByBase, FunctionMethods):
         ]
 
     def head(self, n: int = 5) -> Any:
-        """Return the first `n` rows of each group, in order; without the last ones if negative."""
+        """Return the first `n` rows of each group; all but the last ``-n`` if negative."""
         return self._rows(selections.rows_before(self._groups, n))
 
     def tail(self, n: int = 5) -> Any:
-        """Return the last `n` rows of each group, in order; without the first ones if negative."""
+        """Return the last `n` rows of each group; all but the first ``-n`` if negative."""
         return self._rows(selections.rows_behind(self._groups, n))
 
     def nth(self, n: int | slice | Sequence[int | slice], dropna: str | None = None) -> AnyFrame:
-        """Return the rows at places of their group: a number, a slice, or a list of these.
+        """Return the rows at given positions of each group: a number, a slice, or a list.
 
         Rows with ``"any"`` or ``"all"`` nulls are not counted where `dropna` says so.
         """
@@ -185,11 +185,11 @@ class GroupBy(GroupByBase, FunctionMethods):
         return (self._frame if self._selection is None else self._data)[mask]
 
     def nlargest(self, n: int = 5, keep: Literal["first", "last", "all"] = "first") -> Any:
-        """Return the `n` greatest values of one column in each group."""
+        """Return the `n` largest values of one column in each group."""
         return self._extremes("nlargest", n, keep)
 
     def nsmallest(self, n: int = 5, keep: Literal["first", "last", "all"] = "first") -> Any:
-        """Return the `n` least values of one column in each group."""
+        """Return the `n` smallest values of one column in each group."""
         return self._extremes("nsmallest", n, keep)
 
     def _extremes(self, how: str, n: int, keep: str) -> Any:
@@ -199,7 +199,7 @@ class GroupBy(GroupByBase, FunctionMethods):
         return found if self._as_index else assembly.without_keys(found, self._data.index.nlevels)
 
     def unique(self) -> Any:
-        """Return an array of the different values of one column in each group."""
+        """Return an array of one column's distinct values in each group."""
         if not self._one:
             raise AttributeError("unique is of one column; choose it with [column]")
         return self._aggregated("unique", Options())
@@ -215,7 +215,7 @@ class GroupBy(GroupByBase, FunctionMethods):
         bins: int | Sequence[float] | None = None,
         dropna: bool = True,
     ) -> Any:
-        """Return how often the values of a row occur together in each group.
+        """Return how often each distinct row occurs in each group.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The keys of a groupby: columns, index levels, arrays, mappings and functions."""
+"""Resolve the keys of a groupby: columns, levels, arrays, mappings and functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ARRAYS = (list, tuple, np.ndarray, pd.Index, pd.Series, pd.api.extensions.Exten
 
 @dataclass(frozen=True, slots=True)
 class GroupingKey:
-    """A key by which rows are grouped.
+    """Key of a groupby, with its name and values.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class GroupingKey:
 
 
 def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
-    """Return the keys that the arguments of a groupby name.
+    """Return the keys for the arguments of a groupby.
 
     Raises
     ------
@@ -74,7 +74,7 @@ class NothingToGroupError(SpecError, TypeError):
 
 
 def _is_one_array(frame: Any, keys: list[Any]) -> bool:
-    """Return whether a list is the values of one key, and not labels of several."""
+    """Return whether a list has the values of one key, rather than labels of several."""
     if any(callable(key) or isinstance(key, (*_ARRAYS, Mapping, pd.Grouper)) for key in keys):
         return False
     columns = frame.columns if frame.ndim == 2 else ()
@@ -113,7 +113,7 @@ def levels_of(index: pd.Index) -> list[Any]:
 
 
 def _key(frame: Any, key: Any) -> GroupingKey:
-    """Return one key, as pandas reads it."""
+    """Return one key, interpreted as pandas does."""
     if isinstance(key, pd.Grouper):
         return _of_grouper(frame, key)
     if isinstance(key, str | tuple) or (key is not None and pd.api.types.is_scalar(key)):
@@ -138,7 +138,7 @@ def _key(frame: Any, key: Any) -> GroupingKey:
 
 
 def _of_grouper(frame: Any, key: pd.Grouper) -> GroupingKey:
-    """Return the column or level that a Grouper names."""
+    """Return the column or level of a pandas Grouper."""
     if key.freq is not None:
         raise UnsupportedError(
             f"a pandas.{type(key).__name__} with freq=; give the Series {_spans(frame, key)}"
@@ -149,7 +149,7 @@ def _of_grouper(frame: Any, key: pd.Grouper) -> GroupingKey:
 
 
 def _spans(frame: Any, key: Any) -> str:
-    """Return the code of what a Grouper labels the times of a column with; words where none is."""
+    """Return code for a Grouper's time labels, or text if there is none."""
     freq, at_end = key.freq, key.freq.rule_code.partition("-")[0] in _AT_END
     plain = key.closed == key.label == ("right" if at_end else "left")
     plain = plain and key.origin == "start_day" and key.offset is None
@@ -176,7 +176,7 @@ _AT_END = frozenset({"ME", "YE", "QE", "BME", "BYE", "BQE", "W"})
 
 
 def _mapped(labels: pd.Index, key: Callable[[Any], Any]) -> GroupingKey:
-    """Return what a function makes of labels."""
+    """Return a function's values for labels."""
     return GroupingKey(labels.name, _column_of([key(label) for label in labels]))
 
 
@@ -198,7 +198,7 @@ def _array_of(values: Any) -> Any:
 
 
 def _labelled(frame: Any, label: Any) -> GroupingKey:
-    """Return the column or index level of this label."""
+    """Return the column or index level with this label."""
     names = list(frame.index.names)
     in_columns = frame.ndim == 2 and _contains(frame.columns, label)
     if in_columns and label in names:
@@ -223,7 +223,7 @@ def _contains(labels: pd.Index, label: Any) -> bool:
 
 
 def _is_column(frame: Any, key: pd.Series) -> bool:
-    """Return whether a Series is a column of this frame, and not only called like one."""
+    """Return whether a Series is a column of this frame, beyond having its name."""
     if frame.ndim == 1 or key.name is None or not _contains(frame.columns, key.name):
         return False
     column = frame[key.name]

@@ -1,4 +1,4 @@
-"""Groups of rows: which group each row is in, in which order they come, and their keys."""
+"""Groups: group number, order and key of each row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Flags: TypeAlias = bool | Sequence[bool]
 
 
 def numbered(columns: Sequence[Any], names: Sequence[Any] = ()) -> tuple[Any, Any]:
-    """Return the number of each row's key, which several columns are, and the first row of each.
+    """Return the number of each row's multi-column key, and the first row of each key.
 
     Keys are numbered in order of first appearance.
 
@@ -126,7 +126,7 @@ class Groups:
         return len(self.columns[0])
 
     def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
-        """Return the codes of rows and the keys of the groups that occur."""
+        """Return row codes, and the keys of the observed groups."""
         codes, heads = numbered(values, [key.name for key in self.keys])
         alone = len(heads) == len(codes)
         columns = values if alone else [take_rows(column, heads) for column in values]
@@ -142,7 +142,7 @@ class Groups:
         return rank[codes], [take_rows(column, order) for column in columns]
 
     def _product(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
-        """Return the codes of rows and the keys of the product of all categories."""
+        """Return row codes, and the product of all categories as keys."""
         free = self._free
         levels = {place: self._level(place) for place in free}
         sizes = {place: len(level) for place, (_, level) in levels.items()}
@@ -187,7 +187,7 @@ class Groups:
         return rank[codes], [take_rows(column, order) for column in columns]
 
     def _apart(self, places: list[int]) -> tuple[Any, Any]:
-        """Return the number of some keys in each row in a group, and the first row of each.
+        """Return the key number of each row in a group, and the first row of each key.
 
         Rows without a group because of another key count.
         """
@@ -203,7 +203,7 @@ class Groups:
         return found if self.rows is None else found[self.rows], rows[heads]
 
     def _level(self, key: int) -> tuple[Any, pd.Series]:
-        """Return the place of each row in a group among all categories of a key, and these."""
+        """Return each row's position among the categories of a key, and the categories."""
         column: Any = self.keys[key].values
         all_codes = column.cat.codes.to_numpy().astype(np.int64)
         codes = all_codes if self.rows is None else all_codes[self.rows]
@@ -229,23 +229,23 @@ class Groups:
 
     @functools.cached_property
     def follow(self) -> bool:
-        """Whether the rows come group by group, those without a group first."""
+        """Whether the rows are already ordered by group, rows without a group first."""
         return bool((self.codes[1:] >= self.codes[:-1]).all())
 
     @functools.cached_property
     def order(self) -> Any:
-        """Positions of the rows that are in a group, by group; those of a group stay in order."""
+        """Positions of the rows in groups, ordered by group and then by row."""
         found = sorted_rows([self.kept_codes]) if len(self.kept_codes) else self.kept_codes
         return found if self.rows is None else self.rows[found]
 
     @functools.cached_property
     def starts(self) -> Any:
-        """Where each group begins in `order`, and its end."""
+        """The offset of each group in `order`, and the end."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @functools.cached_property
     def places(self) -> Any:
-        """The place of each row in its group, counted from 0; -1 for rows in none."""
+        """The position of each row in its group, from 0; -1 for rows in no group."""
         found = np.full(self._total, -1, np.int64)
         found[self.order] = np.arange(len(self.order)) - np.repeat(self.starts[:-1], self.sizes)
         return found
@@ -263,7 +263,7 @@ class Groups:
         return rows
 
     def positions(self, rows: Any) -> Any:
-        """Return the positions in the frame of rows among those in groups; of -1 any."""
+        """Return frame positions for rows numbered among those in groups; undefined for -1."""
         return rows if self.rows is None else np.append(self.rows, 0)[rows]
 
     def kept(self, column: pd.Series) -> pd.Series:
@@ -295,7 +295,7 @@ def _copied(column: pd.Series) -> pd.Series:
 
 
 def inferred(column: pd.Series) -> pd.Series:
-    """Return the keys of groups, objects as what all of them are, their nulls as NaN.
+    """Return group keys with inferred dtypes for objects, and their nulls as NaN.
 
     Integers that float64 does not hold stay objects beside floats, where pandas rounds them.
     """

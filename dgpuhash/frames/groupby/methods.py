@@ -1,4 +1,4 @@
-"""The aggregates as methods, with pandas' options."""
+"""Aggregate methods of all groupbys, with pandas' options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AggregateMethods(ABC):
-    """A method for each aggregate of columns, and of pairs of columns; columns as attributes."""
+    """Methods for each aggregate of columns and pairs of columns; columns as attributes."""
 
     # Without this, Python would iterate by numbers as labels of columns.
     __iter__ = None
@@ -33,11 +33,11 @@ class AggregateMethods(ABC):
     @property
     @abstractmethod
     def _example(self) -> GroupByBase:
-        """These groups, or groups like them of no rows."""
+        """This groupby, or an empty one like it."""
 
     @abstractmethod
     def __getitem__(self, key: Any) -> Self:
-        """Return these groups with a column, or a list of columns, to aggregate."""
+        """Return the groupby with a column, or a list of columns, selected."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -61,20 +61,20 @@ class AggregateMethods(ABC):
         return self._aggregated(how, Options(**given))
 
     def count(self) -> Any:
-        """Return the number of values that are not null."""
+        """Return the number of non-null values."""
         return self._of("count", None)
 
     def sum(
         self, numeric_only: bool = False, min_count: int = 0, skipna: bool = True,
         engine: str | None = None,
     ) -> Any:  # fmt: skip
-        """Return the sums, null where fewer than `min_count` values are there."""
+        """Return the sums, null for fewer than `min_count` values."""
         return self._of(
             "sum", engine, numeric_only=numeric_only, min_count=min_count, skipna=skipna
         )
 
     def prod(self, numeric_only: bool = False, min_count: int = 0, skipna: bool = True) -> Any:
-        """Return the products, null where fewer than `min_count` values are there."""
+        """Return the products, null for fewer than `min_count` values."""
         return self._of("prod", None, numeric_only=numeric_only, min_count=min_count, skipna=skipna)
 
     def mean(
@@ -109,7 +109,7 @@ class AggregateMethods(ABC):
         self, numeric_only: bool = False, min_count: int = -1, skipna: bool = True,
         engine: str | None = None,
     ) -> Any:  # fmt: skip
-        """Return the least values."""
+        """Return the smallest values."""
         return self._of(
             "min", engine, numeric_only=numeric_only, min_count=min_count, skipna=skipna
         )
@@ -118,19 +118,19 @@ class AggregateMethods(ABC):
         self, numeric_only: bool = False, min_count: int = -1, skipna: bool = True,
         engine: str | None = None,
     ) -> Any:  # fmt: skip
-        """Return the greatest values."""
+        """Return the largest values."""
         return self._of(
             "max", engine, numeric_only=numeric_only, min_count=min_count, skipna=skipna
         )
 
     def first(self, numeric_only: bool = False, min_count: int = -1, skipna: bool = True) -> Any:
-        """Return the first values that are not null."""
+        """Return the first non-null values."""
         return self._of(
             "first", None, numeric_only=numeric_only, min_count=min_count, skipna=skipna
         )
 
     def last(self, numeric_only: bool = False, min_count: int = -1, skipna: bool = True) -> Any:
-        """Return the last values that are not null."""
+        """Return the last non-null values."""
         return self._of("last", None, numeric_only=numeric_only, min_count=min_count, skipna=skipna)
 
     def any(self, skipna: bool = True) -> Any:
@@ -142,24 +142,24 @@ class AggregateMethods(ABC):
         return self._of("all", None, skipna=skipna)
 
     def nunique(self, dropna: bool = True) -> Any:
-        """Return the number of different values."""
+        """Return the number of distinct values."""
         return self._of("nunique", None, dropna=dropna)
 
     def quantile(
         self, q: float | Sequence[float] = 0.5, interpolation: str = "linear",
         numeric_only: bool = False,
     ) -> Any:  # fmt: skip
-        """Return the quantiles; of several ``q`` one row for each of them."""
+        """Return the quantiles; one row for each of several ``q``."""
         return self._of(
             "quantile", None, q=q, interpolation=interpolation, numeric_only=numeric_only
         )
 
     def idxmin(self, skipna: bool = True, numeric_only: bool = False) -> Any:
-        """Return the labels of the first rows with the least values."""
+        """Return the index labels of the first rows with the smallest values."""
         return self._of("idxmin", None, skipna=skipna, numeric_only=numeric_only)
 
     def idxmax(self, skipna: bool = True, numeric_only: bool = False) -> Any:
-        """Return the labels of the first rows with the greatest values."""
+        """Return the index labels of the first rows with the largest values."""
         return self._of("idxmax", None, skipna=skipna, numeric_only=numeric_only)
 
     def cov(
@@ -180,11 +180,11 @@ class AggregateMethods(ABC):
 
     @abstractmethod
     def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
-        """Return covariances or correlations of at least so many rows of a pair."""
+        """Return covariances or correlations, with a minimum number of rows for each pair."""
 
 
 class GroupByBase(AggregateMethods):
-    """Groups of the rows of a frame of any library, with every aggregate as a method.
+    """Groupby of a frame of any library, with a method for each aggregate.
 
     Parameters
     ----------
@@ -239,13 +239,13 @@ class GroupByBase(AggregateMethods):
         """Return a label or list of labels of columns; raise where one is missing."""
 
     def _of_columns(self, selection: Any) -> Self:
-        """Return these groups with other columns to aggregate; None: all but keys."""
+        """Return the groupby with other columns selected; None: all but keys."""
         return type(self)(
             self._frame, self._groups, as_index=self._as_index, selection=selection
         )  # fmt: skip
 
     def _of_all(self) -> Self:
-        """Return these groups with the keys among what is aggregated."""
+        """Return the groupby with the keys among the selected columns."""
         made = self._of_columns(None)
         made._apart = set()
         return made
@@ -253,12 +253,12 @@ class GroupByBase(AggregateMethods):
     @property
     @abstractmethod
     def _like(self) -> Any:
-        """What is aggregated, or a frame like it."""
+        """The selected columns, or an empty frame of them."""
 
     @property
     @abstractmethod
     def _positions(self) -> list[int]:
-        """The positions of what is aggregated among the columns of the frame."""
+        """The positions in the frame of the columns to aggregate."""
 
     @property
     def ngroups(self) -> int:
@@ -267,7 +267,7 @@ class GroupByBase(AggregateMethods):
 
     @property
     def _one(self) -> bool:
-        """Whether one column is aggregated, to a Series."""
+        """Whether one column is aggregated to a Series."""
         return bool(self._like.ndim == 1)
 
     @property
@@ -278,15 +278,15 @@ class GroupByBase(AggregateMethods):
     @property
     @abstractmethod
     def _labels(self) -> Any:
-        """The labels of the columns that are aggregated."""
+        """The labels of the columns to aggregate."""
 
     @abstractmethod
     def _places(self, how: str, options: Options) -> list[int]:
-        """Return the positions of the columns that an aggregate takes."""
+        """Return the positions of the columns that support an aggregate."""
 
     @abstractmethod
     def _reduced(self, wanted: list[Wanted]) -> list[Any]:
-        """Return for each wanted aggregate the values of all groups."""
+        """Return the values of all groups for each requested aggregate."""
 
     @abstractmethod
     def _function(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
@@ -295,7 +295,7 @@ class GroupByBase(AggregateMethods):
     def _framed(
         self, columns: list[Any], labels: Any, level: Any = None, *, beside: bool = False
     ) -> Any:  # fmt: skip
-        """Return columns by group as a frame, with the keys where they belong.
+        """Return columns by group as a frame, with the keys as columns or index.
 
         `level`: values that come once for each group. `beside`: columns that are called as a key do
         not replace it.
@@ -321,7 +321,7 @@ class GroupByBase(AggregateMethods):
         return self._framed(columns, self._labels.take(places), level)
 
     def _in_frame(self, place: int, column: Any) -> Any:
-        """Return results of a column as frames have them."""
+        """Return results of a column in the dtype that frames give them."""
         return column
 
     def agg(self, func: AggregateLike | None = None, *args: Any, **kwargs: Any) -> AnyFrame:
@@ -413,16 +413,16 @@ class GroupByBase(AggregateMethods):
         return Wanted(place, how, options, self._labels[place] if callable(how) else None)
 
     def _offered(self, asked: list[Request]) -> list[Request]:
-        """Return what is aggregated of a list of names: not kinds of columns that lack them."""
+        """Return the listed aggregates that a column's dtype supports."""
         return [each for each in asked if self._offers(each.place, each.how)]
 
     def _offers(self, place: int, how: str) -> bool:
-        """Return whether a column has an aggregate, or all of its kind are to raise."""
+        """Return whether a column supports an aggregate; raise if its whole kind should."""
         return True
 
     @function_translates_memory_errors
     def transform(self, func: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> AnyFrame:
-        """Return for each row the aggregate of its group, or what a function makes of the group.
+        """Return each group's aggregate, or a function's results, for each of its rows.
 
         Parameters
         ----------
@@ -460,15 +460,15 @@ class GroupByBase(AggregateMethods):
 
     @abstractmethod
     def _named(self, func: Any) -> Any:
-        """Return the name of the aggregate that ``transform`` is given, or a function."""
+        """Return the aggregate name or function that ``transform`` was called with."""
 
     def _transformed(self, func: Any) -> Any:
-        """Return what a function makes of each group, with a row for each of the group's rows."""
+        """Return a function's results for each group, aligned with the group's rows."""
         raise UnsupportedError(f"{func} of each group; there is {', '.join(AGGREGATES)}")
 
     @abstractmethod
     def _by_row(self, columns: list[Any], names: Any) -> list[Any]:
-        """Return for each row of the frame the values of its group; errors tell the names."""
+        """Return each group's values for each of its rows."""
 
     @property
     def _sizes(self) -> Any:
@@ -501,20 +501,20 @@ class GroupByBase(AggregateMethods):
 
     @property
     def _groups_of_pairs(self) -> Any:
-        """The groups in the order in which matrices come."""
+        """The groups in the order of the matrices."""
         return self._groups
 
     def _places_of_pairs(self, how: str, options: Options) -> list[int]:
-        """Return the positions of the columns that pairs are made of."""
+        """Return the positions of the columns for `cov` and `corr`."""
         return self._places(how, options)
 
     @abstractmethod
     def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], pairs.Moments]:
-        """Return the function of the moments of two of these columns, by number."""
+        """Return a function of the moments of two of these columns, by number."""
 
     @abstractmethod
     def _pairs_without_index(self, columns: list[Any], labels: Any, groups: Any) -> Any:
-        """Return matrices of groups, one below the other, where keys are no labels."""
+        """Return the groups' matrices concatenated, with the keys not in the index."""
 
     def _column(self, array: Any) -> Any:
         """Return an array as a column of results."""

@@ -1,4 +1,4 @@
-"""Aggregates of the columns of a frame by group: what ``agg`` names, read and computed."""
+"""Resolve the arguments of ``agg``, and compute the aggregates of each column."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dgpuhash.frames.merge.keys import MissingKeyError
 
 
 class NoSuchAggregateError(SpecError, AttributeError):
-    """An aggregate that there is not."""
+    """The name of an unknown aggregate."""
 
 
 class RepeatedAggregateError(SpecError, pd.errors.SpecificationError):
-    """Names of results that do not tell them apart."""
+    """Names of results that are not distinct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Request:
 
 
 def name_of(how: Any) -> Any:
-    """Return the name of an aggregate; a function as it is.
+    """Return the name of an aggregate; a function unchanged.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def name_of(how: Any) -> Any:
 
 
 def requests(columns: pd.Index | None, func: Any, named: Mapping[str, Any]) -> list[Request]:
-    """Return the columns of the result that an ``agg`` asks for.
+    """Return the columns of the result for the arguments of ``agg``.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def requests(columns: pd.Index | None, func: Any, named: Mapping[str, Any]) -> l
 
 
 def title_of(func: Any) -> str:
-    """Return what a column of a function's results is called.
+    """Return the column label for the results of a function.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def title_of(func: Any) -> str:
 
 
 def titles(wanted: list[Any]) -> list[Any]:
-    """Return titles, in which lambdas are numbered unless there is nothing else.
+    """Return column labels, with lambdas numbered unless there is only one.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def titles(wanted: list[Any]) -> list[Any]:
 
 
 def _titled(hows: Any) -> list[tuple[Hashable, Any]]:
-    """Return the labels and names of a list: of names, functions, or pairs of a label and these."""
+    """Return the labels and names in a list of names, functions or (label, aggregate) pairs."""
     made: list[tuple[Hashable, Any]] = []
     for each in hows:
         if isinstance(each, tuple | list):
@@ -209,7 +209,7 @@ def _named_requests(columns: pd.Index | None, named: Mapping[str, Any]) -> list[
 
 
 class NothingNamedError(SpecError, TypeError):
-    """An ``agg`` without a function, or whose keyword arguments are no aggregates."""
+    """An ``agg`` without a function, or with keyword arguments that are no aggregates."""
 
 
 # What objects of one kind are aggregated as.
@@ -229,7 +229,7 @@ _OF_NONE = {"sum": 0, "prod": 1}
 
 
 class Wanted(NamedTuple):
-    """An aggregate of one column.
+    """A requested aggregate of one column.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class Wanted(NamedTuple):
 def reduced(
     groups: Groups, columns: Sequence[pd.Series], wanted: Sequence[Wanted], index: Any
 ) -> list[Any]:
-    """Return for each wanted aggregate the values of all groups.
+    """Return the values of all groups for each requested aggregate.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def reduced(
 def _named(
     groups: Groups, columns: Sequence[pd.Series], wanted: Sequence[Wanted], index: Any
 ) -> list[Any]:
-    """Return aggregates that have a name."""
+    """Return the aggregates with a name."""
     for each in wanted:
         if AGGREGATES[each.how].labels:
             check_observed(groups, each.how)
@@ -320,7 +320,7 @@ def _named(
 
 
 def _numbers_of(values: Values, how: str) -> Values:
-    """Return objects as what all of them are: numbers, or texts for the least and the greatest.
+    """Return objects in their common dtype: numbers, or text for extremes.
 
     They stay objects where an integer would become a float, or results may not fit 64 bits.
     """
@@ -338,7 +338,7 @@ def _numbers_of(values: Values, how: str) -> Values:
 
 
 def _may_overflow(numbers: pd.Series, how: str) -> bool:
-    """Return whether a sum or product of some of these integers may need more than 63 bits."""
+    """Return whether a sum or product of these integers may exceed 63 bits."""
     sizes = [abs(int(each)) for each in numbers.dropna()]
     if how == "sum":
         return sum(sizes) >= 2**63
@@ -346,7 +346,7 @@ def _may_overflow(numbers: pd.Series, how: str) -> bool:
 
 
 def _check_order(values: Values, how: str) -> None:
-    """Raise AggregateTypeError unless objects can be compared."""
+    """Raise AggregateTypeError if objects cannot be compared."""
     try:
         ranks(values.series)
     except KeyTypeError as error:
@@ -364,7 +364,7 @@ def _as_objects(results: Any, dtype: Any) -> Any:
 
 
 def _as_of_python(results: Any, states: States, how: str) -> Any:
-    """Return sums or products of objects: an integer of none, a boolean of one boolean alone."""
+    """Return sums or products of objects with Python's types for no or one value."""
     there, count = ~pd.isna(results), states.count
     results[there & (count == 0)] = _OF_NONE[how]
     if states.values.kind == "bool":
@@ -375,7 +375,7 @@ def _as_of_python(results: Any, states: States, how: str) -> Any:
 
 
 def check_observed(groups: Groups, how: str) -> None:
-    """Raise SpecError where a group has no rows, whose labels are wanted."""
+    """Raise SpecError if a group without rows needs an index label."""
     if not groups.is_observed and (groups.sizes == 0).any():
         raise SpecError(
             f"Can't get {how} of an empty group due to unobserved categories. Specify "
@@ -384,7 +384,7 @@ def check_observed(groups: Groups, how: str) -> None:
 
 
 def check_labelled(how: str, options: Options, *, nulls: bool, lacking: bool) -> None:
-    """Raise SpecError where nulls are there that count, or a group lacks values."""
+    """Raise SpecError if nulls count, or a group has no values."""
     if nulls and not options.skipna:
         raise SpecError(f"{how} with skipna=False encountered an NA value.")
     if lacking:
@@ -392,7 +392,7 @@ def check_labelled(how: str, options: Options, *, nulls: bool, lacking: bool) ->
 
 
 def _labels(wanted: Wanted, states: States, rows: Any, index: Any) -> Any:
-    """Return the labels of rows, which are positions among those that are in a group."""
+    """Return the index labels of rows, numbered among those in a group."""
     how = wanted.how
     check_labelled(
         how, wanted.options, nulls=states.values.nulls is not None,

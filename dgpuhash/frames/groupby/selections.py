@@ -1,4 +1,4 @@
-"""Rows of each group: the first and last, those at a place, the greatest and the least."""
+"""Select rows of each group: first, last, at positions, largest and smallest."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from dgpuhash.frames.merge.index import index_of
 
 
 class PlaceTypeError(SpecError, TypeError):
-    """A place in a group that is no number."""
+    """A position in a group that is not a number."""
 
 
 def rows_before(groups: Groups, n: int) -> Any:
-    """Return a mask of the first `n` rows of each group; without the last `-n` where negative."""
+    """Return a mask of the first `n` rows of each group; all but the last `-n` if negative."""
     if n >= 0:
         return (groups.places >= 0) & (groups.places < n)
     return (groups.places >= 0) & (_behind(groups) >= -n)
 
 
 def rows_behind(groups: Groups, n: int) -> Any:
-    """Return a mask of the last `n` rows of each group; without the first `-n` where negative."""
+    """Return a mask of the last `n` rows of each group; all but the first `-n` if negative."""
     if n >= 0:
         return (groups.places >= 0) & (_behind(groups) < n)
     return groups.places >= -n
 
 
 def _behind(groups: Groups) -> Any:
-    """Return how many rows of its group come after each row."""
+    """Return the number of rows after each row in its group."""
     # Rows in no group have the code -1.
     return np.append(groups.sizes, 0)[groups.codes] - 1 - groups.places
 
 
 def rows_at(groups: Groups, n: Any) -> Any:
-    """Return a mask of the rows at places of their group: a number, slices, or a list of these.
+    """Return a mask of rows at positions of their group: a number, slices, or a list of these.
 
     Negative places count from the end.
     """
@@ -55,7 +55,7 @@ def rows_at(groups: Groups, n: Any) -> Any:
 
 
 def rows_at_of(groups: Groups, kept: Any, n: Any) -> Any:
-    """Return a mask of the rows at a place of their group among the rows in a mask."""
+    """Return a mask of rows at a position of their group, counting masked rows only."""
     if not pd.api.types.is_integer(n):
         raise SpecError("dropna option only supported for an integer argument")
     rows = np.flatnonzero(kept & (groups.codes >= 0))
@@ -98,7 +98,7 @@ def _in_slice(groups: Groups, asked: slice) -> Any:
 
 
 def extremes(groups: Groups, column: pd.Series, n: int, keep: str, how: str) -> pd.Series:
-    """Return the `n` greatest or least values of each group, with keys and labels of the rows.
+    """Return the `n` largest or smallest values of each group, with keys and labels.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def extremes(groups: Groups, column: pd.Series, n: int, keep: str, how: str) -> 
 
 
 def _near(groups: Groups, numbers: Any, nulls: Any, n: int, how: str) -> Any | None:
-    """Return positions among which the `n` greatest or least of each group are, None for all.
+    """Return candidate positions for the `n` largest or smallest values, None for all.
 
     Where each of `n` parts of a group has a number, the least of their greatest ones bounds the
     `n` greatest of the group.
@@ -167,7 +167,7 @@ def _near(groups: Groups, numbers: Any, nulls: Any, n: int, how: str) -> Any | N
 
 
 def _dense(numbers: Any) -> Any:
-    """Return ranks of numbers, equal ones of equal numbers."""
+    """Return dense ranks of numbers."""
     if len(numbers) == 0:
         return numbers.astype(np.int64)
     order = sorted_rows([numbers])

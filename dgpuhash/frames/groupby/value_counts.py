@@ -28,7 +28,7 @@ def value_counts(
     like: pd.Index | None,
     **options: bool,
 ) -> Any:
-    """Return how often the values of a Series, or of the rows of a frame, occur in each group.
+    """Return how often each distinct value, or row of a frame, occurs in each group.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def _counts(
     groups: Groups, columns: Sequence[tuple[Any, pd.Series]], *, column: pd.Series | None,
     normalize: bool, sort: bool, ascending: bool, dropna: bool,
 ) -> pd.Series:  # fmt: skip
-    """Return how often the values of some columns occur together in each group.
+    """Return how often each distinct row of some columns occurs in each group.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def _counts(
 
 
 def _stored(counts: Any, column: pd.Series | None) -> Any:
-    """Return counts as the integers that belong to the dtype of a column."""
+    """Return counts in the integer dtype that fits a column's storage."""
     if column is None:
         return counts
     values = Values(column)
@@ -121,7 +121,7 @@ def _binned(
     groups: Groups, column: pd.Series, bins: Any, *, normalize: bool, sort: bool, ascending: bool,
     dropna: bool,
 ) -> pd.Series:  # fmt: skip
-    """Return how many values of a column lie in each interval, in each group.
+    """Return the number of values of a column in each interval, by group.
 
     Values in no interval count as nulls: with `dropna` groups of such alone are left out. Counts
     are divided by the rows of the group, nulls included, as pandas does.
@@ -156,7 +156,7 @@ def _binned(
 
 
 def _as_frame(counts: pd.Series, labels: pd.Index | None) -> pd.DataFrame:
-    """Return counts as a frame: labels as its first columns, numbered from 0.
+    """Return counts as a frame numbered from 0, with labels as first columns.
 
     `labels` are those of the frame that was grouped, of whose dtype the new ones are.
     """
@@ -177,7 +177,7 @@ def _as_frame(counts: pd.Series, labels: pd.Index | None) -> pd.DataFrame:
 def _counted(
     groups: Groups, data: Any, subset: Sequence[Any] | None
 ) -> list[tuple[Any, pd.Series]]:
-    """Return the labels and values of the columns of which values are counted."""
+    """Return the labels and values of the columns to count."""
     keys = {key.name for key in groups.keys if key.in_frame}
     if data.ndim == 1:
         return [] if data.name in keys else [(data.name, as_series(data))]
@@ -190,7 +190,7 @@ def _counted(
 
 
 def labels_to_count(there: Iterable[Any], subset: Sequence[Any] | None, keys: set[Any]) -> set[Any]:
-    """Return the labels of columns of which values are counted: no keys, and those of `subset`.
+    """Return the labels of the columns to count: those of `subset`, without keys.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``dgpuhash.groupby``: groups of a frame's rows, as pandas means them, and of a table's."""
+"""Entry point ``dgpuhash.groupby`` for pandas, cuDF, polars and PyArrow frames."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OF_FUNCTIONS = frozenset({"apply"})
 
 
 def keys_of_table(by: Any, level: Any, kind: Kind) -> Any:
-    """Return the keys of a groupby, arrays of other libraries as Series of pandas.
+    """Return the keys of a groupby, with arrays of other libraries as pandas Series.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def _key(key: Any) -> Any:
 
 
 class TableGroupBy:
-    """Groups of the rows of a polars or PyArrow frame, made by `dgpuhash.groupby`.
+    """Groupby of a polars or PyArrow frame, returned by `dgpuhash.groupby`.
 
     It has the methods of `GroupBy`, whose results are frames of the same library. Keys are their
     first columns; results for each row, as those of ``transform``, have no keys. Labels of two
@@ -77,7 +77,7 @@ class TableGroupBy:
 
     @classmethod
     def of(cls, frame: Any, groups: Groups, kind: Kind) -> TableGroupBy:
-        """Return the groups of a frame of another library, given as `as_pandas` makes it."""
+        """Return the groupby of another library's frame, converted by `as_pandas`."""
         columns, labelled = GroupBy(frame, groups, as_index=False), GroupBy(frame, groups)
         return cls(columns, labelled, dict(frame.dtypes), kind)
 
@@ -125,7 +125,7 @@ class TableGroupBy:
         return called
 
     def _with_labels(self, made: pd.DataFrame, last: str | None) -> pd.DataFrame:
-        """Return a frame whose labels are columns, the last level of which is called `last`."""
+        """Return a frame with index levels as columns, the last one named `last`."""
         levels = levels_of(made.index)
         names = [*made.index.names[:-1], last]
         columns = {
@@ -161,7 +161,7 @@ class TableGroupBy:
 
 
 def _as_lists(column: pd.Series) -> Any:
-    """Return lists and arrays of values as a column of Arrow's lists; None for other columns."""
+    """Return lists and arrays as an Arrow list column; None for other columns."""
     kinds = list | np.ndarray | pd.api.extensions.ExtensionArray
     if not len(column) or not all(isinstance(each, kinds) for each in column):
         return None
@@ -191,7 +191,7 @@ def groupby(
     npartitions: int | None = None,
     client: Client | None = None,
 ) -> Any:
-    """Return the groups of the rows of a frame that have equal keys, to be aggregated.
+    """Group the rows of a frame by key, for aggregation.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def groupby(
 def _of_cudf(
     frame: Any, by: Any, level: Any, sort: bool, dropna: bool, observed: bool, as_index: bool
 ) -> Any:
-    """Return the groups of the rows of a cuDF frame."""
+    """Return the groupby of a cuDF frame."""
     from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy
     from dgpuhash.frames.groupby.cudf.groups import CudfGroups, observed_keys
 

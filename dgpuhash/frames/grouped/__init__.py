@@ -1,1 +1,1 @@
-"""Groups that stand: states of aggregates that rows are added to and taken off again."""
+"""Incremental aggregation: add rows to states of groups, or retract them."""

@@ -1,4 +1,4 @@
-"""What a state of groups aggregates: which columns by which keys, under which labels."""
+"""Aggregation: the columns, keys, aggregates and labels of incremental states."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Aggregation:
         return groups
 
     def _check_states(self) -> None:
-        """Raise UnsupportedError for aggregates that do not follow from states."""
+        """Raise UnsupportedError for aggregates without states."""
         plans = [self._plan] if self.like is None else [self._plan, self._plan_on_gpu]
         rows = any(plan.needs_rows for plan in plans)
         wrong = [
@@ -185,14 +185,14 @@ class Aggregation:
 
     @functools.cached_property
     def results_on_gpu(self) -> Any:
-        """Empty cuDF frame like the results, where the frames are cuDF's."""
+        """Empty cuDF frame like the results, if the frames are on a GPU."""
         made = self._plan_on_gpu.meta.copy(deep=False)
         made.columns = self.results.columns
         return made
 
     @functools.cached_property
     def _own_labels(self) -> dict[str, Hashable]:
-        """The labels of states by those of the plan; without the first rows of groups."""
+        """The states' labels by the plan's labels, without the first rows of groups."""
         plan = self._plan
         made: dict[str, Hashable] = {}
         for label in map(str, plan.states_meta):
@@ -204,19 +204,19 @@ class Aggregation:
 
     @functools.cached_property
     def is_retractable(self) -> bool:
-        """Whether rows can be taken off all aggregates again."""
+        """Whether rows can be removed from all aggregates."""
         return _are_retractable(self._plan)
 
     @functools.cached_property
     def _lost_labels(self) -> dict[str, str]:
-        """The labels of states that bound what retracted rows took, by those of the plan."""
+        """The labels of the states' error bounds by the plan's labels."""
         wanted = (self._plan.wanted or {}).items() if self.is_retractable else ()
         labels = [prefix_of(place) + name for place, kinds in wanted for name in lost_fields(kinds)]
         return {label: f"{OWN}{label}" for label in labels}
 
     @functools.cached_property
     def states(self) -> Any:
-        """Empty frame like the states: the keys, then numbers and values, and the epoch."""
+        """Empty frame like the states: keys, fields and the epoch."""
         return self.reduce(self.source, 0)
 
     @functools.cached_property
@@ -225,7 +225,7 @@ class Aggregation:
         return self.results_of(self.states)
 
     def check(self, given: Any) -> None:
-        """Raise ColumnError unless a frame has the columns that are read, and their dtypes.
+        """Raise ColumnError if a frame lacks a needed column or its dtype.
 
         Numbers of NumPy's dtypes may be narrower ones, and texts may be objects.
         """
@@ -246,7 +246,7 @@ class Aggregation:
                 )
 
     def reduce(self, frame: Any, number: int) -> Any:
-        """Return the states of the groups of a frame, the part of that number."""
+        """Return the states of a frame's groups, as the part of a given number."""
         self.check(frame)
         part = frame[list(self.source.columns)]
         if _is_cudf(part):
@@ -262,7 +262,7 @@ class Aggregation:
         return self.completed(made)
 
     def completed(self, states: Any) -> Any:
-        """Return states with all of their columns: earlier programs saved none of retractions.
+        """Return states with columns added that earlier versions did not save.
 
         Nor did they save how many values are NaN of which nothing but extremes was asked, or the
         sizes of floats, which are taken for no larger than their sums.
@@ -281,7 +281,7 @@ class Aggregation:
         return made[[*own, EPOCH, *self._lost_labels.values()]]
 
     def _check_sums(self, part: Any, states: Any) -> None:
-        """Raise UnsupportedError where a sum of finite values of a part is no finite number."""
+        """Raise UnsupportedError if a sum of finite values overflows."""
         if not self.unbounded(states).any():
             return
         finite = part.copy(deep=False)
@@ -305,14 +305,14 @@ class Aggregation:
         return found & (states[f"{OWN}{place} count"].to_numpy() > 0)
 
     def unbounded(self, states: Any) -> Any:
-        """Return a mask of the states with a sum, also of squares, that is no finite number."""
+        """Return a mask of the states with an infinite sum or sum of squares."""
         found = np.zeros(len(states), bool)
         for place, kinds in self.kinds.items():
             found |= self._unbounded(states, place, kinds)
         return found
 
     def may_overflow(self, states: Any, numbers: Any) -> bool:
-        """Return whether sums of some states, which are of groups by number, may leave float64."""
+        """Return whether sums of some states by group may overflow float64."""
         size = int(numbers.max(initial=-1)) + 1
         for place, kinds in self.kinds.items():
             if "real" not in kinds:
@@ -333,7 +333,7 @@ class Aggregation:
     def results_of(
         self, states: Any, columns: Sequence[Hashable] | None = None, *, checked: bool = True
     ) -> Any:
-        """Return the results of states, a row for each of theirs.
+        """Return the results of states, one row each.
 
         Parameters
         ----------
@@ -364,7 +364,7 @@ class Aggregation:
         return frame_of(arrays, names, pd.RangeIndex(len(states)))
 
     def _plan_of(self, named: tuple[Hashable, ...]) -> GroupPlan:
-        """Return the plan of some of the results, whose states are among all."""
+        """Return the plan of some of the results."""
         if len(named) == len(self.named):
             return self._plan
         if named not in self._plans:
@@ -379,17 +379,17 @@ class Aggregation:
 
     @functools.cached_property
     def kinds(self) -> dict[int, tuple[str, ...]]:
-        """The kinds of states of each column that is aggregated, by its position."""
+        """The kinds of states of each aggregated column, by position."""
         wanted = self._plan.wanted or {}
         return {place: kinds for place, kinds in wanted.items() if isinstance(place, int)}
 
     def counts(self, states: Any) -> list[Any]:
-        """Return the numbers of rows, and of values of each column, that states are of."""
+        """Return the number of rows, and of values of each column, in each state."""
         labels = [SIZE, *(f"{OWN}{place} count" for place in self.kinds)]
         return [states[label].to_numpy() for label in labels]
 
     def infinite(self, states: Any) -> Any:
-        """Return a mask of the states with a sum that is no finite number."""
+        """Return a mask of the states with an infinite sum."""
         found = np.zeros(len(states), bool)
         for place, kinds in self.kinds.items():
             if "real" in kinds:
@@ -397,7 +397,7 @@ class Aggregation:
         return found
 
     def check_retractable(self) -> None:
-        """Raise UnsupportedError when rows cannot be taken off the aggregates again."""
+        """Raise UnsupportedError if rows cannot be removed from the aggregates."""
         wrong = []
         for label, column, how, options in self.named:
             if not _are_retractable(_plan(self, [(column, how, options)], self.source)):
@@ -410,7 +410,7 @@ class Aggregation:
 
 
 def overflow(key: Any) -> UnsupportedError:
-    """Return the error of a group whose finite values have no finite sum, or sum of squares."""
+    """Return the error for a group whose sum, or sum of squares, overflows."""
     return UnsupportedError(
         f"the sum of the values of the group {key!r}, or of their squares, exceeds float64, so "
         "that rows could not be taken off again; nothing was changed, scale the column down"
@@ -419,12 +419,12 @@ def overflow(key: Any) -> UnsupportedError:
 
 @functools.lru_cache(maxsize=32)
 def _remade(packed: bytes) -> Aggregation:
-    """Return the aggregation of these bytes, one for all changes: its plan takes time to make."""
+    """Return the unpickled aggregation, cached because its plan takes time to make."""
     return Aggregation(*pickle.loads(packed))
 
 
 class _EachRow(FoldedGroups):
-    """Groups of one row of states each, in their order.
+    """Groups with one row of states each, in order.
 
     Parameters
     ----------
@@ -443,7 +443,7 @@ class _EachRow(FoldedGroups):
 
 @dataclass(frozen=True)
 class LabelledResults:
-    """Partitions of results with their keys as labels.
+    """Partitions of results with the keys as index.
 
     Attributes
     ----------
@@ -457,7 +457,7 @@ class LabelledResults:
 
     @property
     def wanted(self) -> list[Hashable]:
-        """The labels of the results that are wanted."""
+        """The labels of the requested results."""
         if self.columns is not None:
             return list(self.columns)
         return [label for label, *_ in self.groups.named]
@@ -468,7 +468,7 @@ class LabelledResults:
         return self.restored(self.groups.results)
 
     def restored(self, rows: Any) -> Any:
-        """Return results with the keys as labels, in their order where that is wanted."""
+        """Return results with the keys as index, sorted if requested."""
         if self.groups.like is not None:
             return self._on_gpu(rows)
         keys = [as_series(rows[label]) for label in self.groups.by]
@@ -499,7 +499,7 @@ def _is_cudf(frame: Any) -> bool:
 def _plan(
     groups: Aggregation, named: Sequence[tuple[Hashable, str, Any]], source: Any
 ) -> GroupPlan:  # fmt: skip
-    """Return the plan of some aggregates, called by numbers."""
+    """Return the plan of some aggregates, named by numbers."""
     asked = {
         _number(place): pd.NamedAgg(column, how, **dict(options))
         for place, (column, how, options) in enumerate(named)
@@ -519,7 +519,7 @@ def _plan(
 
 
 def _are_retractable(plan: GroupPlan) -> bool:
-    """Return whether rows can be taken off all states of a plan again."""
+    """Return whether rows can be removed from all states of a plan."""
     wanted = (plan.wanted or {}).values()
     return all(KINDS[kind].retracted is not None for kinds in wanted for kind in kinds)
 
@@ -529,7 +529,7 @@ def _number(place: int) -> str:
 
 
 def _fits(column: Any, wanted: Any) -> bool:
-    """Return whether the values of a column are values of another dtype as well."""
+    """Return whether all values of a column are also values of another dtype."""
     own = column.dtype
     if isinstance(wanted, pd.StringDtype):
         objects = pd.api.types.infer_dtype(column, skipna=True) if own.kind == "O" else ""

@@ -1,4 +1,4 @@
-"""FrameGroupBy: aggregates of groups in one process, updated by batches of rows."""
+"""FrameGroupBy: aggregates by group in one process, updated by batches of rows."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class FrameGroupBy:
 
     @property
     def epoch(self) -> int:
-        """Number of changes so far, the build among them."""
+        """Number of changes so far, including the build."""
         return self._epoch
 
     @property
@@ -122,7 +122,7 @@ class FrameGroupBy:
         return f"<FrameGroupBy of {len(self):,} groups by {self.by!r}, epoch {self.epoch}>"
 
     def update(self, rows: Frame) -> int:
-        """Add rows to their groups, all of them or none; return the number of groups that changes.
+        """Add rows to their groups, all or none; return the number of groups that changed.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class FrameGroupBy:
         return self._change("update", rows)
 
     def retract(self, rows: Frame) -> int:
-        """Take rows off their groups again, all of them or none; return the number of groups.
+        """Remove rows from their groups, all or none; return the number of groups that changed.
 
         Groups without rows are dropped; see `DistributedGroupBy.retract` for what variances lose.
 
@@ -199,7 +199,7 @@ class FrameGroupBy:
         return change.groups
 
     def _finish(self, *, again: bool = True) -> None:
-        """Store the change that was prepared last, unless it is stored."""
+        """Complete an interrupted change."""
         if (change := self._pending) is not None:
             if again:
                 self._index.commit(change, again=True)
@@ -212,13 +212,13 @@ class FrameGroupBy:
         self._finish()
 
     def _settled(self) -> GroupIndex:
-        """Return the index with all changes, also one that was interrupted."""
+        """Return the index after completing an interrupted change."""
         if self._pending is not None:
             self._finish_later()
         return self._index
 
     def lookup(self, keys: QueryLike) -> AnyFrame:
-        """Return the aggregates of each key, null where there is no such group.
+        """Return the aggregates of each key; null for keys without a group.
 
         Arguments and errors are those of `FrameIndex.lookup`. Of groups of cuDF frames it is a cuDF
         frame.
@@ -239,7 +239,7 @@ class FrameGroupBy:
         return found if self._groups.like is None else on_device(found, self._groups.results_on_gpu)
 
     def result(self) -> AnyFrame:
-        """Return the aggregates with the keys as labels.
+        """Return the aggregates with the keys as index.
 
         Labels are those of ``data.groupby(by).agg(**named)``, and so are dtypes, which do not
         depend on the data. Where `retract` took the digits of a ``var``, ``std`` or ``sem`` it

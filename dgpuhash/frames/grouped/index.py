@@ -1,4 +1,4 @@
-"""GroupIndex: the states of groups by their keys, as one shard holds them."""
+"""GroupIndex: index of partial states by key, one shard of a DistributedGroupBy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dgpuhash.typing import Device
 
 
 class GroupIndex(FrameIndex):
-    """Index of groups by their keys: what is inserted are states, what is read are results.
+    """Index of groups by key: inserts take states, reads return results.
 
     States of a key that is stored are combined with the stored ones; `frame` has the states.
 
@@ -55,7 +55,7 @@ class GroupIndex(FrameIndex):
 
     @property
     def store(self) -> Any:
-        """The results by position, as `RowStore` has rows."""
+        """The results by position, with the interface of `RowStore`."""
         return ResultRows(self._states, self._groups)
 
     @property
@@ -65,15 +65,15 @@ class GroupIndex(FrameIndex):
         return store
 
     def insert(self, frame: Any) -> None:
-        """Combine states with the stored ones."""
+        """Merge states with the stored ones."""
         self.fold(frame, self._epoch)
 
     def insert_arrays(self, arrays: Sequence[Any]) -> None:
-        """Combine states given as arrays with the stored ones."""
+        """Merge states given as arrays with the stored ones."""
         self.insert(self._frames.from_arrays(arrays, self._groups.states))
 
     def check_change(self, verb: str, rows: Any) -> None:
-        """Raise ColumnError if rows are to be taken off that were never added.
+        """Raise ColumnError if a change removes rows that were never added.
 
         And UnsupportedError for infinities among rows that are taken off groups that stay.
         """
@@ -103,7 +103,7 @@ class GroupIndex(FrameIndex):
         self.check_overflow(rows, taken_off=True)
 
     def check_overflow(self, rows: Any, *, taken_off: bool = False) -> None:
-        """Raise UnsupportedError where finite values would have no finite sum, or of squares.
+        """Raise UnsupportedError if a sum, or sum of squares, would overflow.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class GroupIndex(FrameIndex):
 
     @function_translates_memory_errors
     def fold(self, states: Any, epoch: int, *, taken_off: bool = False) -> int:
-        """Combine states with the stored ones of their groups; return how many groups that changes.
+        """Merge states with the stored ones; return the number of changed groups.
 
         Parameters
         ----------
@@ -161,7 +161,7 @@ class GroupIndex(FrameIndex):
     @function_translates_memory_errors
     @read_locked
     def prepare(self, states: Any, epoch: int, *, taken_off: bool = False) -> GroupChange:
-        """Return the states of groups after a change, of which nothing is stored yet.
+        """Return the states of groups after a change, without storing them.
 
         Parameters are those of `fold`.
         """
@@ -184,7 +184,7 @@ class GroupIndex(FrameIndex):
     @function_translates_memory_errors
     @write_locked
     def commit(self, change: GroupChange, *, again: bool = False) -> int:
-        """Store what `prepare` returned; return how many groups that changes.
+        """Store the result of `prepare`; return the number of changed groups.
 
         Without memory for new groups nothing is changed. What was interrupted later is finished by
         a commit `again`.
@@ -205,14 +205,14 @@ class GroupIndex(FrameIndex):
         return keys is None or bool((self._places(keys) >= 0).all())
 
     def _drop(self, places: Any) -> None:
-        """Remove those of some groups that have no rows."""
+        """Remove those of some groups without rows."""
         states = self._states.take(places)
         gone = np.flatnonzero(self._groups.counts(states)[0] == 0)
         if len(gone):
             self._rows.erase(self._encoder.encode_rows(self._frames.take(states, gone)))
 
     def _places(self, keys: EncodedKeys) -> Any:
-        """Return where the states of keys are stored, -1 for those that are not."""
+        """Return the positions of keys' states in the store; -1 for absent keys."""
         found = self._rows.partners(keys)
         if found is None:
             asked, stored = self._rows.pairs(keys)
@@ -230,7 +230,7 @@ class GroupIndex(FrameIndex):
     @function_translates_memory_errors
     @read_locked
     def changed_since(self, rows: Any, epoch: int) -> Any:
-        """Return those of the positions `rows` whose groups were changed after an epoch."""
+        """Return those of the positions `rows` whose groups changed after an epoch."""
         return rows[self._states.column(EPOCH)[rows] > epoch]
 
     @function_translates_memory_errors
@@ -273,13 +273,13 @@ class GroupChange:
 
     @property
     def groups(self) -> int:
-        """How many groups it changes."""
+        """Number of changed groups."""
         return len(self.places) + len(self.fresh)
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """States that come, and which of them are of one group.
+    """Incoming states, with the number of each one's group.
 
     Attributes
     ----------
@@ -307,7 +307,7 @@ class _Batch:
         return cls(rows, numbers, heads, encoder.encode_rows(firsts))
 
     def turns(self, new: Any) -> Iterator[Any]:
-        """Yield rows of different groups, in order, without the first rows of the `new` groups."""
+        """Yield rows of distinct groups in order, without the first rows of `new` groups."""
         places = np.zeros(len(self.rows), np.int64)
         if len(self.heads) < len(self.rows):
             order = sorted_rows([self.numbers])

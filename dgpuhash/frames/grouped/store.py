@@ -1,4 +1,4 @@
-"""Storage of the states of groups, which grows and is written again, and results read from it."""
+"""Growable storage of partial states, and the results read from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class StateRows(RowStore):
-    """States of groups: to add some, or to combine some with others, costs these alone.
+    """Partial states of groups; changes cost only the changed states.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ class StateRows(RowStore):
             column.append(plain(frame[label]))
 
     def appended(self, frame: Any, arrays: Sequence[Any] | None = None) -> StateRows:
-        """Add states, which nobody finds until a table names them; return this store."""
+        """Add states that are invisible until a table names them; return this store."""
         self.append(frame)
         return self
 
     def combine(self, rows: Any, states: Fields, chosen: Any, *, taken_off: bool) -> None:
-        """Combine stored states with others, which follow them or are taken off them.
+        """Merge stored states with other ones, or retract those.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class StateRows(RowStore):
                     column.put(rows[others], theirs[field][others])
 
     def beside(self, rows: Any, others: Any) -> StateRows:
-        """Return a store of the states at positions and of others after them, without keys."""
+        """Return a store of the states at positions and of others, without keys."""
         made = copy.copy(self)
         made._columns = {}
         for label, column in self._columns.items():
@@ -123,25 +123,25 @@ class StateRows(RowStore):
         return made
 
     def written(self, states: Any, first: int) -> Any:
-        """Return a frame of states with those that are stored from a position on, beside keys."""
+        """Return a frame of states with stored ones from a position on, without keys."""
         made = states.copy(deep=False)
         for label, column in self._columns.items():
             made[label] = column.array[first:]
         return made
 
     def put(self, rows: Any, states: StateRows) -> None:
-        """Replace the states at positions, beside their keys, by the first of others."""
+        """Replace the non-key columns of the states at positions by other states."""
         for label, column in states._columns.items():
             self._columns[label].put(rows, column.array[: len(rows)])
 
     def columns_of(self, states: Any) -> Fields:
-        """Return the columns of states that are no keys, as arrays by their labels."""
+        """Return the non-key columns of states, as arrays by label."""
         return {
             label: plain(states[label]) for label in states if label not in self._groups.by
         }  # fmt: skip
 
     def stamped(self, states: Any, epoch: int) -> Any:
-        """Return states that can be stored, with the epoch that changes their groups."""
+        """Return states to store, with the epoch of the change."""
         made = states.copy(deep=False)
         given = states[EPOCH].to_numpy()
         made[EPOCH] = np.where(given == 0, epoch, np.minimum(given, epoch))
@@ -156,7 +156,7 @@ class StateRows(RowStore):
         return made
 
     def frame(self) -> Any:
-        """Return all states, also of groups that were dropped."""
+        """Return all states, including those of dropped groups."""
         return self.take(np.arange(len(self)))
 
     def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
@@ -170,7 +170,7 @@ class StateRows(RowStore):
         return self._columns[label].array
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
-        """Return all rows of `columns` as `Frames.arrays` does, None where that takes a copy."""
+        """Return all rows of `columns` as `Frames.arrays` does; None if that takes a copy."""
         numbers = [self._columns[label] for label in columns]
         if not all(isinstance(each, NumberColumn) for each in numbers):
             return None
@@ -194,7 +194,7 @@ class StateRows(RowStore):
 
 
 class ResultRows:
-    """The results of stored states, read as `RowStore` is.
+    """Results of stored states, with the interface of `RowStore`.
 
     Parameters
     ----------
@@ -221,11 +221,11 @@ class ResultRows:
         return self._groups.results_of(self._states.take(rows), wanted)[wanted]
 
     def in_pages(self, count: int) -> bool:
-        """Return whether rows are taken alone: results of all would be computed for others."""
+        """Return whether to compute results of requested rows alone: always."""
         return True
 
     def whole(self) -> Any:
-        """Return the results of no rows, where none is taken."""
+        """Return the results of no rows."""
         return self.meta
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
@@ -233,7 +233,7 @@ class ResultRows:
         return self._states.arrays(columns) if set(columns) <= set(self._groups.by) else None
 
     def row_nbytes(self, columns: Sequence[Hashable]) -> float:
-        """Return the bytes of a row with these columns, estimated from some rows."""
+        """Return the estimated bytes of a row with these columns."""
         some = self._states.take(np.arange(min(len(self), SAMPLED)))
         sample = self._groups.results_of(some, columns, checked=False)[list(columns)]
         return float(self._frames.rows_nbytes(sample)) / max(1, len(sample))
@@ -256,16 +256,16 @@ class ResultRows:
         self._states.check_promotion_with(numbers)
 
     def free(self) -> None:
-        """Give back what rows take outside of memory: nothing."""
+        """Free resources outside of memory: nothing."""
 
 
 def _say_earlier(fields: Fields) -> None:
-    """Give the rows of first and last values the number 0: all that come are later ones."""
+    """Set the row numbers of first and last values to 0: all incoming rows are later."""
     _number_rows(fields, 0)
 
 
 def _say_later(fields: Fields) -> None:
-    """Give the rows of first and last values the number 1: all that are stored come before."""
+    """Set the row numbers of first and last values to 1: all stored rows are earlier."""
     _number_rows(fields, 1)
 
 

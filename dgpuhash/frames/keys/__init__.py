@@ -1,1 +1,1 @@
-"""Encoding of key columns as fixed-width codes, and the row table by code."""
+"""Encode key columns as fixed-width codes, and map codes to rows."""

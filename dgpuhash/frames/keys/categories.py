@@ -1,4 +1,4 @@
-"""Categories that only the partitions know, as texts that tell type and value."""
+"""Encode categories unknown to Dask as text with type and value, and unite them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgpuhash.frames.dataframes.tagged import text_of, text_of_typed, value_of_t
 
 
 def as_texts(column: Any, name: object = None) -> Any:
-    """Return a categorical column with texts as categories, from which `as_values` makes it again.
+    """Return a categorical column with text categories, for `as_values`.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def as_texts(column: Any, name: object = None) -> Any:
 
 
 def as_values(column: Any) -> Any:
-    """Return a categorical column with the categories that texts of `as_texts` stand for."""
+    """Return a categorical column with the original values of `as_texts`' categories."""
     if is_unknown(column.dtype):
         # Nothing was found.
         chosen: Any = column if isinstance(column, pd.Index) else column.cat
@@ -49,7 +49,7 @@ def as_values(column: Any) -> Any:
 
 
 def _renamed(column: Any, values: list[Any], dtype: Any = None) -> Any:
-    """Return a categorical column with other categories, if their values or dtype are others."""
+    """Return a categorical column with other categories, if their values or dtype differ."""
     categories = column.dtype.categories
     same = all(value is old for value, old in zip(values, categories, strict=True))
     if same and (dtype is None or categories.dtype == dtype):
@@ -61,7 +61,7 @@ def _renamed(column: Any, values: list[Any], dtype: Any = None) -> Any:
 
 
 def _index_of(values: list[Any]) -> pd.Index:
-    """Return values as an Index of the dtype that holds them as they are."""
+    """Return values as an Index of a dtype that keeps them unchanged."""
     made = pd.Index(values, dtype=object, tupleize_cols=False)
     typed = made.infer_objects()
     return typed if _are_same(typed, made) else made
@@ -72,7 +72,7 @@ def _are_same(one: pd.Index, other: pd.Index) -> bool:
 
 
 def in_dtype(categories: pd.Index, dtype: Any) -> pd.Index | None:
-    """Return categories in a dtype that holds their values, None where it does not.
+    """Return categories in a dtype, or None if it cannot represent them.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def in_dtype(categories: pd.Index, dtype: Any) -> pd.Index | None:
 
 
 def with_texts(frame: pd.DataFrame, dtypes: pd.Series, like: pd.Index) -> pd.DataFrame:
-    """Return a frame with texts for the categories that are unknown in these dtypes and labels."""
+    """Return a frame with text for the categories that are unknown in these dtypes and labels."""
     made = frame
     for place, (label, dtype) in enumerate(dtypes.items()):
         column = frame.iloc[:, place] if is_unknown(dtype) else None
@@ -102,7 +102,7 @@ def with_texts(frame: pd.DataFrame, dtypes: pd.Series, like: pd.Index) -> pd.Dat
 
 
 def together(categories: Iterable[pd.Index]) -> pd.Index:
-    """Return the values of categories, each once, in the order in which they come.
+    """Return the distinct values of categories, in order of appearance.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def together(categories: Iterable[pd.Index]) -> pd.Index:
 
 
 def in_one_order(categories: Iterable[pd.Index], name: object) -> pd.Index:
-    """Return the values of ordered categories in the one order that keeps those of all.
+    """Return ordered categories merged in an order that keeps every given order.
 
     Raises
     ------
@@ -157,6 +157,6 @@ def in_one_order(categories: Iterable[pd.Index], name: object) -> pd.Index:
 
 
 def united(left: pd.Series, right: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Return two categorical columns with the categories of both, those of the left one first."""
+    """Return two categorical columns with the union of their categories, the left one's first."""
     both = together(side.cat.categories for side in (left, right))
     return left.cat.set_categories(both), right.cat.set_categories(both)

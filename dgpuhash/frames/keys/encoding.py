@@ -1,4 +1,4 @@
-"""Encoding of any number of key columns as one 32- or 64-bit code per row."""
+"""KeyEncoder: encode any number of key columns as one 32- or 64-bit code per row."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAN_CODE = {4: np.float32("nan").view(np.uint32), 8: np.float64("nan").view(np.u
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """Key columns by position, from which rows are encoded, compared and gathered.
+    """Key columns by position, to encode, compare and gather rows.
 
     Attributes
     ----------
@@ -85,12 +85,12 @@ class KeyColumns:
 
     @property
     def stored_types(self) -> tuple[LogicalType, ...]:
-        """Types by which the keys are stored: nulls alone are strings."""
+        """Types in which the keys are stored; all-null columns are strings."""
         return tuple([_STRING if each.type.kind == "null" else each.type for each in self.columns])
 
     @property
     def complete(self) -> Any:
-        """Mask of the rows of which no key is null."""
+        """Mask of the rows without a null key."""
         there = self.frames.xp.ones(len(self), bool)
         for column in self.columns:
             if column.nulls is not None:
@@ -130,7 +130,7 @@ class EncodedKeys:
 
     @property
     def proves(self) -> bool:
-        """Whether codes equal to others that prove it are equal keys."""
+        """Whether equal codes with another such side imply equal keys."""
         if self.ambiguous is False:
             return True
         # A reserved code stands for nulls, and there are none.
@@ -170,7 +170,7 @@ class EncodedKeys:
         return rank[numbers], first[order]
 
     def first_repeat(self) -> int:
-        """Return the first row whose key an earlier row has, or -1 if none does."""
+        """Return the first row with the key of an earlier row, or -1."""
         first = self.numbered(of_rows=False)[1]
         repeats = backend.get(None, self.codes).xp.ones(len(self), bool)
         repeats[first] = False
@@ -267,7 +267,7 @@ class KeyEncoder:
 
     @classmethod
     def for_types(cls, types: tuple[LogicalType, ...]) -> KeyEncoder:
-        """Return the encoder of keys of these types in one call, which sends no key to an owner.
+        """Return an encoder of keys of these types for one call in this process.
 
         Seeds are drawn for hashes alone, and encoders without any are made once.
         """
@@ -279,7 +279,7 @@ class KeyEncoder:
 
     @property
     def codes_are_keys(self) -> bool:
-        """Whether codes are the values of the only key column, if it has no nulls."""
+        """Whether codes are the values of the only, null-free key column."""
         only, bits = self.types[0], 8 * self.code_dtype.itemsize
         plain = len(self.types) == 1 and only.kind in {"int", "uint"} and only.bits == bits
         return plain and self.packing != "hashed"
@@ -326,7 +326,7 @@ class KeyEncoder:
         return EncodedKeys(codes, valid, doubts, normal)
 
     def for_call(self, stored: KeyColumns) -> tuple[KeyEncoder, EncodedKeys]:
-        """Return the encoder of one call that looks up these stored keys, and their codes.
+        """Return the encoder of one lookup in these stored keys, and their codes.
 
         Several columns of integers are packed by their ranges, where they fit 64 bits: equal codes
         are equal keys. Other rows have other ranges, so no such code is saved or sent.
@@ -394,7 +394,7 @@ class KeyEncoder:
         return self.encode_stored(self._columns_of(frame))
 
     def encode_stored(self, keys: KeyColumns) -> EncodedKeys:
-        """Return the codes of keys of rows to store, as `encode_rows`."""
+        """Return the codes of the keys of rows to store, as `encode_rows`."""
         encoded = self.encode_columns(keys)
         if encoded.valid is None or bool(encoded.valid.all()):
             return encoded
@@ -457,12 +457,12 @@ class KeyEncoder:
         return device.owner_of(device.hash_keys(codes, self.seeds.owners), parts)
 
     def untyped(self) -> KeyEncoder:
-        """Return an encoder for queries of any types, in which nothing is equal."""
+        """Return an encoder for queries of any type, with no equal keys."""
         return replace(self, types=(LogicalType("null"),) * len(self.types))
 
     @property
     def is_untyped(self) -> bool:
-        """Whether this encoder is `untyped`."""
+        """Whether this encoder comes from `untyped`."""
         return all(type_.kind == "null" for type_ in self.types)
 
     def without_rows(self, meta: Any) -> KeyEncoder:
@@ -477,7 +477,7 @@ class KeyEncoder:
         return replace(self, types=tuple(types))
 
     def read_as(self, meta: Any) -> KeyEncoder:
-        """Return this encoder for its saved rows, read as frames like `meta`.
+        """Return this encoder for its saved rows, read into frames like `meta`.
 
         The library that reads them may mark nulls of numbers differently from the one that wrote
         them, and old files do not record it.
@@ -525,7 +525,7 @@ class KeyEncoder:
 
 @functools.lru_cache(maxsize=2**8)
 def _unseeded(types: tuple[LogicalType, ...]) -> KeyEncoder | None:
-    """Return the encoder of keys of these types; None where it takes hashes, which have seeds."""
+    """Return the encoder of keys of these types; None if it needs hashes with seeds."""
     encoder = KeyEncoder(tuple(range(len(types))), types, seeds=LEGACY)
     return None if encoder.packing == "hashed" else encoder
 

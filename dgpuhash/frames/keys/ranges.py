@@ -1,4 +1,4 @@
-"""Ranges of key columns, by which several columns are packed into one integer."""
+"""Pack several integer key columns into one by their value ranges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LETTERS = {"bool": "u", "uint": "u", "int": "i", "date": "i", "datetime": "i", "
 
 
 class KeyRanges(NamedTuple):
-    """Ranges of stored values, by which keys are packed into one integer in a mixed radix.
+    """Value ranges of key columns, to pack keys into one integer in a mixed radix.
 
     Equal codes are equal keys, those with nulls too. A key with a value outside of its column's
     range equals no stored one; its code is the greatest word, which no stored key has.
@@ -41,7 +41,7 @@ class KeyRanges(NamedTuple):
 
     @classmethod
     def of(cls, columns: Sequence[NormalColumn], backend: Backend) -> KeyRanges | None:
-        """Return the ranges of stored columns; None where 64 bits are too few for them."""
+        """Return the ranges of stored columns; None if they need more than 64 bits."""
         rows, ends = len(columns[0].bits), backend.zeros(2 * len(columns), np.uint64)
         # As many tiles as fill a GPU, each with many rows.
         each = max(2**8, math.ceil(rows / 2**14))
@@ -55,7 +55,7 @@ class KeyRanges(NamedTuple):
         return cls(leasts, counts, radixes) if math.prod(radixes) < 2**64 else None
 
     def codes(self, columns: Sequence[NormalColumn], backend: Backend) -> Any:
-        """Return the code of each key, uint32 where these are enough."""
+        """Return the code of each key, as uint32 if that is enough."""
         word = np.dtype(np.uint32 if math.prod(self.radixes) < 2**32 else np.uint64)
         codes = backend.empty(len(columns[0].bits), word)
         kernel = kernel_named("pack_keys", word)

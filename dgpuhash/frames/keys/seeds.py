@@ -1,4 +1,4 @@
-"""Seeds of the hashes that encode keys and that choose their owners."""
+"""Seeds of an index's hashes, for encoding keys and for choosing owners."""
 
 from __future__ import annotations
 

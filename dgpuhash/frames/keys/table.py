@@ -1,4 +1,4 @@
-"""Row numbers by key code: a map until a code repeats, then a multimap."""
+"""KeyTable: map key codes to row numbers; a multimap once a code repeats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dgpuhash.typing import Device
 
 @dataclass(frozen=True, slots=True)
 class KeyTableMethod:
-    """Method of an index's key tables, and all its settings.
+    """Method of an index's key tables, with all settings.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class KeyTableMethod:
         return cls(name, sorted_pairs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a save says of the method: nothing of ``"auto"``."""
+        """Return the method for a save; nothing for ``"auto"``."""
         if self == AUTO:
             return {}
         return {"method": self.name, "settings": dict(self.settings)}
@@ -73,12 +73,12 @@ class KeyTableMethod:
 
     @property
     def maps(self) -> bool:
-        """Whether there are maps of the method."""
+        """Whether the method has maps."""
         return "map" in methods()[self.name].nouns
 
     @property
     def lists(self) -> bool:
-        """Whether there are multimaps of the method."""
+        """Whether the method has multimaps."""
         return "multimap" in methods()[self.name].nouns
 
     @property
@@ -108,7 +108,7 @@ class KeyTableMethod:
         return MultiMap
 
     def require(self, verb: str, table: HashMap | MultiMap) -> None:
-        """Raise UnsupportedError if a table of the method has no such verb."""
+        """Raise UnsupportedError if tables of the method lack a verb."""
         methods()[self.name].require(verb, table.kind)
 
 
@@ -118,7 +118,7 @@ _no_op: Step = functools.partial(bool)
 
 
 def _are_sparse(rows: Any) -> bool:
-    """Return whether row numbers are few for the greatest of them."""
+    """Return whether row numbers are few beside the largest one."""
     return len(rows) == 0 or int(rows.max()) >= 8 * len(rows)
 
 
@@ -217,7 +217,7 @@ class KeyTable:
             self._insert_in_map(table, codes, rows, then, undone)
 
     def overwrite(self, codes: Any, rows: Any, stored: int) -> None:
-        """Give each of these distinct codes one row, in place of the row that it has, if any.
+        """Set the only row of each of these distinct codes.
 
         The table is a map, `rows` ascend, and `stored` of the codes have a row.
         """
@@ -231,7 +231,7 @@ class KeyTable:
         self._known_pairs = pairs
 
     def count(self, codes: Any, valid: Any = None) -> Any:
-        """Return how many rows `find` gives for each code, as int64."""
+        """Return the number of rows that `find` returns for each code, as int64."""
         if isinstance(self._table, HashMap):
             counts = self._table.contains(self._in(codes)).astype(np.int64)
         else:
@@ -267,7 +267,7 @@ class KeyTable:
         return self._out(query_rows), self._out(_signed(rows))
 
     def partners(self, codes: Any, valid: Any = None) -> Any | None:
-        """Return the row of each code as int64, -1 where it has none.
+        """Return the row of each code as int64, -1 for none.
 
         None where a code may have several rows. `valid` masks the codes to find.
         """
@@ -286,7 +286,7 @@ class KeyTable:
         return found
 
     def _matches(self, table: HashMap, codes: Any, *, named: bool) -> tuple[Any, Any]:
-        """Return positions of codes that have a row, None for all unless `named`, and the rows."""
+        """Return positions of codes with a row (None for all, unless `named`), and the rows."""
         direct = self._direct_for(table, len(codes))
         if direct is None:
             query_rows, rows = table._match(codes, named=named)
@@ -298,7 +298,7 @@ class KeyTable:
         return query_rows, found[query_rows]
 
     def _direct_for(self, table: HashMap, asked: int) -> DirectTable | None:
-        """Return an array of rows by code, once it pays, to ask for so many codes; or None."""
+        """Return a direct-address array of rows by code if this lookup makes it pay, or None."""
         direct = self._direct
         if direct is None and not self._hashed and self._backend.name == "cpu":
             self._asked += asked
@@ -308,7 +308,7 @@ class KeyTable:
         return direct if isinstance(direct, DirectTable) else None
 
     def _changes(self) -> None:
-        """Forget what was made of the stored codes, before they change."""
+        """Drop caches of the stored codes before a change."""
         self._direct, self._asked = None, 0
 
     def _lists(self, codes: Any) -> tuple[Any, Any]:
@@ -322,7 +322,7 @@ class KeyTable:
         return rows[order[self._backend.stable_order(owners)]], offsets
 
     def contains(self, codes: Any) -> Any:
-        """Return a mask of the codes that have a row."""
+        """Return a mask of the codes with a row."""
         table = self._table
         direct = self._direct_for(table, len(codes)) if isinstance(table, HashMap) else None
         if direct is not None:
@@ -330,7 +330,7 @@ class KeyTable:
         return self._out(self._table.contains(self._in(codes)))
 
     def erase(self, codes: Any) -> int:
-        """Erase all rows of these codes; return how many there were."""
+        """Erase all rows of these codes; return their number."""
         self._changes()
         codes, pairs = self._in(codes), self._pairs
         counts = None if self.one_row_per_code else self._table.count(codes)
@@ -341,7 +341,7 @@ class KeyTable:
         return gone
 
     def erase_pairs(self, codes: Any, rows: Any) -> int:
-        """Erase only these pairs of code and row; return how many there were.
+        """Erase only these pairs of code and row; return their number.
 
         Other rows of the same codes stay.
         """
@@ -381,12 +381,12 @@ class KeyTable:
         return self._out(xp.flatnonzero(there))
 
     def codes(self) -> Any:
-        """Return each code once per row that it has, in no particular order."""
+        """Return each code once per row, in no particular order."""
         return self._out(self._table.items()[0])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the table holds."""
+        """Bytes of memory of the table."""
         direct = self._direct
         return self._table.nbytes + (direct.nbytes if isinstance(direct, DirectTable) else 0)
 
@@ -461,7 +461,7 @@ class KeyTable:
         return made
 
     def _row_order(self, rows: Any) -> Any:
-        """Return the order of different row numbers, without a sort if most are there."""
+        """Return the sort order of distinct row numbers, without a sort if they are dense."""
         if _are_sparse(rows):
             return self._backend.stable_order(rows)
         xp, most = self._backend.xp, int(rows.max()) + 1

@@ -1,4 +1,4 @@
-"""Merges of two frames."""
+"""Merges of two frames on one device."""
 
 from dgpuhash.frames.merge.verb import merge
 

@@ -1,4 +1,4 @@
-"""``df.dgpuhash``: accessor of pandas frames with merge, groupby, drop_duplicates and isin."""
+"""``df.dgpuhash``: accessor of pandas frames with merge, groupby, drop_duplicates, isin."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class FrameAccessor:
         npartitions: int | None = None,
         client: Client | None = None,
     ) -> AnyFrame:
-        """Return the rows of this frame and of `right` side by side where their keys are equal.
+        """Merge this frame with `right`: rows with equal keys side by side.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class FrameAccessor:
         observed: bool = True,
         as_index: bool = True,
     ) -> GroupBy:
-        """Return the groups of the rows that have equal keys, to be aggregated.
+        """Group the rows by key, for aggregation.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class FrameAccessor:
         *,
         keep: KeepEqual = "first",
     ) -> pd.DataFrame:
-        """Return one row of each key, with its label.
+        """Return one row of each key, with its index label.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class FrameAccessor:
         values: Frame | NamedColumn | RowIndex,
         on: Hashable | Sequence[Hashable] | None = None,
     ) -> pd.Series:
-        """Return for each row whether its key occurs in another frame, as a Series of bool.
+        """Return a boolean Series: whether each row's key occurs in another frame.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ def column_places(frame: pd.DataFrame, subset: Any) -> list[int]:
 
 
 def _compared(frame: pd.DataFrame, places: Sequence[int]) -> pd.DataFrame:
-    """Return the values of some columns as columns that can be keys, called by numbers."""
+    """Return the values of some columns as key columns, named by numbers."""
     columns: list[Any] = []
     for place in places:
         column = frame.iloc[:, place]
@@ -303,7 +303,7 @@ def _compared(frame: pd.DataFrame, places: Sequence[int]) -> pd.DataFrame:
 
 
 def key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
-    """Return columns of keys that are equal where the values of a Series of any dtype are."""
+    """Return key columns that are equal where values of a Series of any dtype are equal."""
     if series.dtype != object or pd.api.types.infer_dtype(series, skipna=True) == "string":
         try:
             found = frames_of(series).compared(series, series, label)

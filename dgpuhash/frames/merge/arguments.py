@@ -1,4 +1,4 @@
-"""The arguments of a merge."""
+"""Arguments of a merge: checks, defaults and the columns they select."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _VALIDATED = {
 
 
 class MergeOptions(TypedDict, total=False):
-    """Options of `dgpuhash.merge` beside its sides and keys, for type checkers."""
+    """Options of `dgpuhash.merge` other than sides and keys, for type checkers."""
 
     left_index: bool
     right_index: bool
@@ -73,7 +73,7 @@ class MergeOptions(TypedDict, total=False):
 
 
 def join_kind(how: Any) -> str:
-    """Return the join that a name of pandas, Dask or cuDF stands for.
+    """Return the kind of join for a name of pandas, Dask or cuDF.
 
     Raises SpecError for other names.
     """
@@ -93,7 +93,7 @@ def check_promote(promote: Any) -> None:
 
 
 def uniques_of(validate: str | None) -> tuple[bool, bool]:
-    """Return which sides are to have unique keys.
+    """Return which sides must have unique keys.
 
     Raises SpecError for other texts than those of pandas.
     """
@@ -107,7 +107,7 @@ def uniques_of(validate: str | None) -> tuple[bool, bool]:
 
 @dataclass(frozen=True, slots=True)
 class JoinArguments:
-    """The arguments of a merge that decide about its rows and columns.
+    """Arguments of a merge that determine its rows and columns.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class JoinArguments:
 
     @property
     def joined(self) -> str:
-        """The join that the rows are taken from: inner, left, right or outer."""
+        """The join that gives the rows: inner, left, right or outer."""
         if self.how in ("cross", *FILTERS):
             return "inner"
         return self.how.removesuffix("_anti")
@@ -158,7 +158,7 @@ class JoinArguments:
         )  # fmt: skip
 
     def narrowed(self, right: pd.DataFrame) -> pd.DataFrame:
-        """Return the right side with its keys and the wanted columns."""
+        """Return the right side with only its keys and needed columns."""
         if self.columns is None:
             return right
         given = self.right_on if self.on is None else self.on
@@ -170,7 +170,7 @@ class JoinArguments:
     def pairs(
         self, keys: JoinKeys, left: Any, right: Any, check: Callable[[int], None] | None = None
     ) -> RowPairs:
-        """Return the rows of both frames that a merge puts side by side, of outer ones by keys.
+        """Return the row pairs of a merge, sorted by key for outer joins.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class JoinArguments:
 
 
 def check_how(how: str, *, all_rows: bool = False) -> str:
-    """Return the join type of this name, when an index answers it.
+    """Return the join type with this name, if an index supports it.
 
     `all_rows` tells whether it also answers right and outer joins.
 

@@ -1,4 +1,4 @@
-"""Distinct keys of a frame, and which keys of one frame occur in another."""
+"""Distinct keys of a frame, and membership of its keys in another frame."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def number_keys(keys: KeyColumns, *, of_rows: bool = True) -> tuple[Any, Any]:
 
 
 def _with_words(keys: KeyColumns) -> KeyColumns:
-    """Return keys with numbers in place of short strings, equal where the strings are.
+    """Return keys with integers in place of short strings, equal where the strings are.
 
     Unchanged where some strings are longer and have many values, or are null.
     """
@@ -76,7 +76,7 @@ def _with_words(keys: KeyColumns) -> KeyColumns:
 
 
 def _with_numbers(column: KeyColumn, *, alone: bool) -> KeyColumn | None:
-    """Return a column of numbers in place of its strings; None where there are none of these."""
+    """Return a string column as integers; None if it is no string column."""
     strings = column.strings
     if not isinstance(strings, ArrowStrings):
         return None if column.values is None else column
@@ -92,7 +92,7 @@ def _with_numbers(column: KeyColumn, *, alone: bool) -> KeyColumn | None:
 
 
 def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> Any:
-    """Return a mask of the left keys that the right side has.
+    """Return a mask of the left keys that occur on the right.
 
     A left row is matched once, however many right rows have its key.
 
@@ -127,7 +127,7 @@ def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> 
 
 
 def filter_rows(frame: Any, keys: JoinKeys, kind: str, *, nulls_equal: bool = True) -> Any:
-    """Return the rows of a frame whose keys the right side has (semi), or lacks (anti)."""
+    """Return a frame's rows whose keys occur on the right (semi) or do not (anti)."""
     left, right = keys.sides
     frames = left.frames
     # A GPU gathers few rows by their numbers in less time than by a mask.
@@ -143,7 +143,7 @@ def filter_rows(frame: Any, keys: JoinKeys, kind: str, *, nulls_equal: bool = Tr
 
 
 def null_kinds(series: pd.Series) -> pd.Series:
-    """Return a number for what each value is a null of, 0 for others."""
+    """Return a number for the kind of null of each value, 0 for non-nulls."""
     kinds = np.zeros(len(series), np.int64)
     for row in np.flatnonzero(series.isna().to_numpy()):
         value = series.iloc[row]
@@ -160,7 +160,7 @@ def check_keep(keep: Any) -> None:
 
 
 def kept_rows(keys: pd.DataFrame, keep: str | bool) -> Any:
-    """Return the positions of the rows that stay of each key, ascending.
+    """Return the positions of the rows to keep of each key, ascending.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def kept_rows(keys: pd.DataFrame, keep: str | bool) -> Any:
 
 
 def distinct_rows(frame: pd.DataFrame, places: Sequence[int], keep: str | bool) -> pd.DataFrame:
-    """Return the rows of a frame that stay of each key, which is the columns at some places.
+    """Return a frame's rows to keep, by the key columns at some positions.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def distinct_rows(frame: pd.DataFrame, places: Sequence[int], keep: str | bool) 
 
 @dataclass(frozen=True)
 class DistinctPlan:
-    """How partitions are stored, so that one row of each key is left where the key belongs.
+    """Plan of a distributed drop_duplicates: store rows by key, keep one of each.
 
     Attributes
     ----------
@@ -220,17 +220,17 @@ class DistinctPlan:
     on_rounding: OnRounding | None = None
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a partition in the dtypes in which they are stored."""
+        """Return the rows of a partition in the stored dtypes."""
         if self.on_rounding is None:
             return frame
         return nullable_rows(with_nullable(frame, self.meta))
 
     def keys(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the keys of a partition's rows as they are compared."""
+        """Return the keys of a partition in comparable form."""
         return self.keys_of([as_series(frame.iloc[:, place]) for place in self.places])
 
     def keys_of(self, columns: Sequence[pd.Series]) -> pd.DataFrame:
-        """Return the columns that are the key as they are compared."""
+        """Return the key columns in comparable form."""
         pairs = []
         for place, column in zip(self.places, columns, strict=True):
             label = self.meta.columns[place]
@@ -245,12 +245,12 @@ class DistinctPlan:
 
     @functools.cached_property
     def key_dtypes(self) -> list[Any]:
-        """The dtypes of the columns that are the key."""
+        """The dtypes of the key columns."""
         dtypes = frames_of(self.meta).dtypes(self.meta)
         return [dtypes[place] for place in self.places]
 
     def columns(self, frame: pd.DataFrame) -> dict[str, Any]:
-        """Return columns (``c0``) and labels (``i0``) of a partition, as all of them are stored.
+        """Return a partition's columns (``c0``) and index levels (``i0``) in stored form.
 
         Those of objects are objects, and categories that Dask does not know are texts.
         """
@@ -265,18 +265,18 @@ class DistinctPlan:
 
     @property
     def stored_meta(self) -> pd.DataFrame:
-        """An empty frame like the stored ones."""
+        """An empty frame like the stored rows."""
         return self.stored(self.meta).iloc[:0]
 
     @property
     def stored_description(self) -> tuple[Any, ...]:
-        """What decides about `stored`."""
+        """The options that determine `stored`."""
         asked = self.places, self.keep, self.on_rounding
         return ("distinct", repr(self.stored_meta.dtypes.to_dict()), *asked)
 
     @property
     def probing(self) -> str:
-        """The side that asks: nobody does."""
+        """The probe side: none."""
         return ""
 
     def encoder(self) -> KeyEncoder:
@@ -285,7 +285,7 @@ class DistinctPlan:
         return KeyEncoder.for_frame(keys, list(keys))
 
     def stored(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a partition that may stay, with their labels."""
+        """Return the rows of a partition that may be kept, with their labels."""
         frame = self.rows(frame)
         made = self.keys(frame)
         for label, column in self.columns(frame).items():
@@ -296,12 +296,12 @@ class DistinctPlan:
         return made.take(kept_rows(keys, self.keep))
 
     def restored(self, found: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows that stay of all that are stored in one place."""
+        """Return the rows to keep of all rows stored in one shard."""
         keys = found[[label for label in found if str(label).startswith("k")]]
         return self.labelled(found.take(kept_rows(keys.reset_index(drop=True), self.keep)))
 
     def labelled(self, found: pd.DataFrame) -> pd.DataFrame:
-        """Return columns (``c0``) and labels (``i0``) as the frame whose they are."""
+        """Return columns (``c0``) and index levels (``i0``) as a frame like the original."""
         made = found[[f"c{n}" for n in range(self.meta.shape[1])]].reset_index(drop=True)
         for place, dtype in enumerate(frames_of(self.meta).dtypes(self.meta)):
             if is_unknown(dtype):
@@ -316,7 +316,7 @@ class DistinctPlan:
 
 @dataclass(frozen=True)
 class DistinctRows:
-    """How rows of which one of each key is left go from parts to where the keys belong.
+    """Plan of a collective drop_duplicates, with the interface of a groupby's plan.
 
     It is a plan of rows as `GroupPlan` is one of groups: with columns (``c0``), those of the key
     first, labels (``i0``), and ``at``, which tells the order: 2^32 times the number of the part and
@@ -335,37 +335,37 @@ class DistinctRows:
 
     @property
     def source(self) -> pd.DataFrame:
-        """A part without rows."""
+        """An empty part."""
         return self.plan.meta.iloc[:0]
 
     @property
     def meta(self) -> pd.DataFrame:
-        """The result without rows."""
+        """The empty result."""
         return self.source
 
     @functools.cached_property
     def states_meta(self) -> pd.DataFrame:
-        """The rows of an empty part."""
+        """The reduced rows of an empty part."""
         return self._rows(self.source, 0)
 
     @property
     def key_labels(self) -> list[str]:
-        """The columns of rows that are the key."""
+        """The labels of the key columns."""
         return [f"c{place}" for place in self.plan.places]
 
     @property
     def forms(self) -> list[DistinctRows]:
-        """The plans of what parts may give."""
+        """The plans for each form of a part's contribution."""
         return [self]
 
     def reduce_parts(
         self, parts: Iterable[tuple[int, pd.DataFrame]], agree: Any
     ) -> tuple[DistinctRows, list[pd.DataFrame]]:
-        """Return this plan, and the rows of parts that may stay."""
+        """Return this plan, and the rows of parts that may be kept."""
         return self, [self.reduce(part, number) for number, part in parts]
 
     def categories_of(self, part: Any) -> tuple[()]:
-        """Return nothing: categories of parts are values."""
+        """Return nothing, because categories are stored as values."""
         return ()
 
     def folded(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -373,14 +373,14 @@ class DistinctRows:
         return parts[0] if len(parts) == 1 else frames_of(parts[0]).concat(parts)
 
     def reduce(self, part: pd.DataFrame, number: int) -> pd.DataFrame:
-        """Return the rows of a part that may stay, all of them where few would not."""
+        """Return the rows of a part that may be kept; all if most keys are distinct."""
         rows = frames_of(part).conform(self._rows(part, number), self.states_meta)
         if self.plan.keep is False or self._are_mostly_distinct(rows, number):
             return rows
         return frames_of(rows).take(rows, kept_rows(self.portable(rows), self.plan.keep))
 
     def _are_mostly_distinct(self, rows: pd.DataFrame, number: int) -> bool:
-        """Return whether a sample of rows has fewer keys again than of keys with 3/2 rows each."""
+        """Return whether a sample repeats fewer keys than 3/2 rows a key would."""
         if len(rows) < _SAMPLED_ROWS:
             return False
         some = np.random.default_rng(number).choice(len(rows), _SAMPLE, replace=False)
@@ -395,7 +395,7 @@ class DistinctRows:
         return pd.DataFrame(made, copy=False)
 
     def portable(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the keys of rows as columns that are equal where keys are."""
+        """Return the keys of rows as columns that compare equal across parts."""
         return self.plan.keys_of([
             as_values(rows[label]) if is_unknown(dtype) else rows[label]
             for label, dtype in zip(self.key_labels, self.plan.key_dtypes, strict=True)
@@ -406,7 +406,7 @@ class DistinctRows:
         return self.encoder.encode_rows(self.portable(rows))
 
     def result(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows that stay of those that came from parts in any order."""
+        """Return the rows to keep of rows from parts in any order."""
         order = np.argsort(rows["at"].to_numpy(), kind="stable")
         rows = frames_of(rows).take(rows, order)
         kept = kept_rows(self.portable(rows), self.plan.keep)

@@ -1,4 +1,4 @@
-"""Indexes made of their levels."""
+"""Build indexes from their levels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgpuhash.frames.dataframes.pandas_take import labels_of
 
 
 def index_of(levels: Sequence[Any], names: Sequence[Hashable | None], *, guess: bool = True) -> Any:
-    """Return an index of one level or several, which are Series, arrays or indexes.
+    """Return an index of one or several levels, given as Series, arrays or indexes.
 
     Levels of objects get the type that pandas may `guess`, where that changes no value.
     """
@@ -24,7 +24,7 @@ def index_of(levels: Sequence[Any], names: Sequence[Hashable | None], *, guess: 
 
 
 def _level_of(column: Any, *, guess: bool) -> tuple[Any, Any]:
-    """Return the different values of a column, sorted where they can be, and each row's among them.
+    """Return a column's distinct values, sorted if possible, and each row's code.
 
     pandas' own constructors would hash them.
     """

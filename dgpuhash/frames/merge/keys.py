@@ -1,4 +1,4 @@
-"""What a merge compares: columns, index levels and arrays of both sides."""
+"""Resolve the keys of a merge: columns, index levels and arrays of both sides."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _ARRAYS = (np.ndarray, pd.api.extensions.ExtensionArray, pd.Index, pd.Series)
 
 
 class MergeError(ColumnError, pd.errors.MergeError):
-    """Keys, suffixes or options of a merge that do not fit together."""
+    """Keys, suffixes or options of a merge that contradict each other."""
 
 
 class MissingKeyError(ColumnError, KeyError):
-    """A key that a side of a merge does not have."""
+    """A key that a side of a merge lacks."""
 
     def __str__(self) -> str:
         return repr(self.args[0])
@@ -111,7 +111,7 @@ class JoinKeys:
 
     @property
     def dropped(self) -> list[Hashable]:
-        """Columns and levels of the right side that the left one stands for."""
+        """Columns and levels of the right side that the left one replaces in the result."""
         return [
             pair.right_label
             for pair in self.pairs
@@ -119,14 +119,14 @@ class JoinKeys:
         ]
 
     def check_agreement(self) -> None:
-        """Raise KeyTypeError when no value of a key of one side can equal one of the other."""
+        """Raise KeyTypeError if no value of one side's key can equal one of the other's."""
         for pair in () if self.left_index and self.right_index else self.pairs:
             if pair.dtypes[0] != pair.dtypes[1]:
                 frames_of(pair.left).agree(pair, "inner")
 
     @functools.cached_property
     def compared(self) -> list[list[tuple[Compared, Compared]]]:
-        """What is compared of both sides, for each key."""
+        """The columns to compare of both sides, for each key."""
         as_text: Sequence[bool | None] = self.as_text or [None] * len(self.pairs)
         return [
             self.library.compared(*pair.values, pair.name, as_text=each)
@@ -135,17 +135,17 @@ class JoinKeys:
 
     @functools.cached_property
     def library(self) -> Frames:
-        """Functions of the library that holds the keys."""
+        """Functions of the keys' DataFrame library."""
         return frames_of_values(self.pairs[0].values[0]) if self.pairs else frames_named("pandas")
 
     @property
     def columns(self) -> list[list[tuple[Any, Any]]]:
-        """The columns that are compared, for each key, as its values are."""
+        """The columns to compare for each key, as key columns."""
         return [[(ours.series, theirs.series) for ours, theirs in key] for key in self.compared]
 
     @functools.cached_property
     def sides(self) -> tuple[KeyColumns, KeyColumns]:
-        """The keys of both sides as they are encoded."""
+        """The keys of both sides in encodable form."""
         frames = self.library
         sides = [pair for key in self.compared for pair in key]
         left, right = [ours.column for ours, _ in sides], [theirs.column for _, theirs in sides]
@@ -154,7 +154,7 @@ class JoinKeys:
 
     @functools.cached_property
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """All columns of both sides that are compared, called by their numbers."""
+        """Both sides' columns to compare, as frames with numbers for labels."""
         flat = [columns for key in self.columns for columns in key]
         sides = ([series_of_key(pair[side]) for pair in flat] for side in (0, 1))
         left, right = (self.library.of_columns(dict(enumerate(columns))) for columns in sides)
@@ -165,7 +165,7 @@ def join_keys(
     left: pd.DataFrame, right: pd.DataFrame, on: Any, left_on: Any, right_on: Any, *,
     left_index: bool, right_index: bool,
 ) -> JoinKeys:  # fmt: skip
-    """Return the keys that the arguments of a merge name.
+    """Return the keys for the arguments of a merge.
 
     Raises
     ------
@@ -232,7 +232,7 @@ def _listed(given: Any) -> list[Any] | None:
 def _check_sides(
     side: str, given: list[Any] | None, index: bool, others: list[Any] | None, other_index: bool
 ) -> None:
-    """Raise MergeError unless exactly one of a side's keys and its index are asked for."""
+    """Raise MergeError unless exactly one of a side's keys and its index is given."""
     other = "right" if side == "left" else "left"
     if given is None:
         return
@@ -265,7 +265,7 @@ def _common_columns(left: pd.DataFrame, right: pd.DataFrame) -> list[Hashable]:
 
 
 def _keys_in(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, pd.Series, bool]]:
-    """Return the label and the values of each key, and whether it is a level of the index.
+    """Return the label and values of each key, and whether it is an index level.
 
     Labels of arrays are None.
     """
@@ -316,13 +316,13 @@ def _is_array(values: Any) -> bool:
 
 
 def of_objects(column: Any, dtype: Any) -> Any:
-    """Return a column of a partition as objects, where this is the dtype of all partitions."""
+    """Return a partition's column as objects, if all partitions have this dtype."""
     objects = np.dtype(object)
     return column.astype(object) if dtype == objects and column.dtype != objects else column
 
 
 def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
-    """Return the levels by which two indexes are joined: those of one name, or all in order."""
+    """Return the levels to join two indexes by: those of equal names, or all in order."""
     if left.nlevels == right.nlevels and (
         left.nlevels == 1 or list(left.names) == list(right.names)
     ):
@@ -342,7 +342,7 @@ def _index_pairs(left: pd.Index, right: pd.Index) -> list[KeyPair]:
 
 
 def key_values(frame: Any, labels: Sequence[Hashable]) -> list[Any]:
-    """Return columns of a frame as keys are read of them: see `KeyPair`."""
+    """Return columns of a frame in the form for reading keys; see `KeyPair`."""
     frames = frames_of(frame)
     return [frames.key_values(frame, label) for label in labels]
 
@@ -351,7 +351,7 @@ def index_keys(
     given: Sequence[Any], left_on: Sequence[Hashable], stored: Any, right_on: Sequence[Hashable],
     *, labelled: bool = True,
 ) -> JoinKeys:  # fmt: skip
-    """Return the keys of a merge with an index, by columns that it compares.
+    """Return the keys of a merge with an index, by its key columns.
 
     Parameters
     ----------
@@ -396,7 +396,7 @@ def index_keys(
 
 
 def reconcile_keys(keys: JoinKeys) -> JoinKeys:
-    """Return the keys of an index, without values where these would not agree.
+    """Return the keys of an index, without values of incompatible dtypes.
 
     An index compares objects of nulls alone with keys of every dtype, and warns itself about floats
     that meet integers.
@@ -417,7 +417,7 @@ def reconcile_keys(keys: JoinKeys) -> JoinKeys:
 
 
 def matched_keys(keys: JoinKeys, probing: str, query_rows: Any, *, fetched: bool) -> JoinKeys:
-    """Return the keys of a partition, which ask for rows of the other side, and of what they found.
+    """Return the keys of a probe partition and of its matches.
 
     Values of found rows are those of the rows that they match: in the dtype of their side where it
     is another one, or their labels are `fetched`.
@@ -445,7 +445,7 @@ def _cast_key(values: pd.Series, dtype: Any) -> pd.Series:
 def with_all_categories(
     left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, chosen: Sequence[bool]
 ) -> tuple[pd.DataFrame, pd.DataFrame, JoinKeys]:
-    """Return both sides and their keys, of which the chosen ones have the categories of both."""
+    """Return both sides and their keys with the categories of both sides."""
     pairs = []
     for pair, one in zip(keys.pairs, chosen, strict=True):
         dtypes = pair.left.dtype, pair.right.dtype

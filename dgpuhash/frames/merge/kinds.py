@@ -1,4 +1,4 @@
-"""Frames of other libraries in a merge: polars, PyArrow and what narwhals wraps."""
+"""Accept frames of other libraries in a merge: polars, PyArrow and narwhals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dgpuhash.frames.merge.keys import JoinKeys, MergeError
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What kind of frame a merge was given: its library, and the Arrow types of its columns.
+    """Library of a given frame, and the Arrow types of its columns.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ PANDAS = Kind("pandas")
 
 
 def as_pandas(frame: Any) -> tuple[Any, Kind]:
-    """Return a frame of any library as a pandas one of Arrow dtypes, and its kind.
+    """Return a frame of any library as a pandas frame of Arrow dtypes, and its kind.
 
     `from_pandas` takes both. What narwhals does not know comes back as it is, as pandas frames and
     Series do.
@@ -82,7 +82,7 @@ def as_pandas(frame: Any) -> tuple[Any, Kind]:
 
 
 def with_arrow_dtypes(frame: Any) -> Any:
-    """Return a frame of polars or PyArrow as a pandas one of its own Arrow types, others as given.
+    """Return a polars or PyArrow frame as a pandas frame of Arrow dtypes, others unchanged.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def sides_of_one_library(
     left: Any, right: Any, *, left_index: bool = False, right_index: bool = False,
     suffixes: Any = ("", ""),
 ) -> tuple[Any, Any, Kind]:  # fmt: skip
-    """Return both sides of a merge as frames of pandas, or of cuDF, and the kind of the result.
+    """Return both sides as pandas or as cuDF frames, and the kind of the result.
 
     The kind is that of `left`; where one side is on a GPU, the other one is copied there.
 
@@ -133,7 +133,7 @@ def sides_of_one_library(
 
 
 def from_pandas(frame: Any, kind: Kind) -> Any:
-    """Return a pandas frame as one of the given kind, without its index.
+    """Return a pandas frame as a frame of the given kind, without its index.
 
     Columns get the types that they had in the frames which `kind` describes.
 
@@ -155,7 +155,7 @@ def from_pandas(frame: Any, kind: Kind) -> Any:
 
 
 def check_domains(keys: JoinKeys, kind: Kind) -> None:
-    """Raise IncomparableError for keys of two sides whose Arrow types have no value in common.
+    """Raise IncomparableError for keys whose Arrow types have no common value.
 
     pandas gives no rows, polars and PyArrow refuse such a join.
     """
@@ -172,7 +172,7 @@ def check_domains(keys: JoinKeys, kind: Kind) -> None:
 
 @contextmanager
 def remedies_of_library(kind: Kind) -> Iterator[None]:
-    """Give errors of the block a remedy that polars and PyArrow have, in place of pandas' one."""
+    """Replace pandas' remedies in errors of the block by those for polars and PyArrow."""
     try:
         yield
     except ColumnError as error:
@@ -186,7 +186,7 @@ def remedies_of_library(kind: Kind) -> Iterator[None]:
 
 
 def _domain(kind: Any) -> str:
-    """Return what values of an Arrow type are compared with, "" for nulls."""
+    """Return the domain in which values of an Arrow type are compared, "" for nulls."""
     if pa.types.is_dictionary(kind):
         return _domain(kind.value_type)
     numbers = pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -203,7 +203,7 @@ def _domain(kind: Any) -> str:
 
 
 def _on_gpu(frame: Any) -> Any:
-    """Return a frame of any library as a cuDF one."""
+    """Return a frame of any library as a cuDF frame."""
     if device_of(frame) == "cuda":
         return frame
     import cudf
@@ -212,7 +212,7 @@ def _on_gpu(frame: Any) -> Any:
 
 
 def _read(frame: Any) -> tuple[Any, Kind]:
-    """Return a frame as an Arrow table, and its kind; what pandas or nobody knows as it is."""
+    """Return a frame as an Arrow table, and its kind; pandas and unknown frames unchanged."""
     if isinstance(frame, pd.DataFrame | pd.Series) or hasattr(frame, "__dask_graph__"):
         return frame, PANDAS
     if isinstance(frame, pa.Table):
@@ -308,7 +308,7 @@ def _with_arrow_dtypes(given: Any, *, by_index: bool) -> tuple[Any, Any]:
 
 
 def _table(frame: Any, kind: Kind) -> Any:
-    """Return a pandas frame as an Arrow table, with the types of the frames that it came from."""
+    """Return a pandas frame as an Arrow table with the original types."""
     names = list(frame.columns)
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
@@ -336,7 +336,7 @@ def _table(frame: Any, kind: Kind) -> Any:
 
 
 def _origins(names: Sequence[str], kind: Kind) -> list[Any]:
-    """Return for each column of a merge the field of a side that it came from, or None."""
+    """Return for each result column the input field that it comes from, or None."""
     left, right = ({each.name: each for each in schema} for schema in (kind.schema, kind.other))
     ours, theirs = kind.suffixes
     there = set(names)

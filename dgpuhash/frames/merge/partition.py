@@ -1,4 +1,4 @@
-"""Merges of one partition with rows that are stored elsewhere, as every partition gives them."""
+"""PartitionPlan: plan for merging each probe partition with stored build rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BLANK = "blank"
 
 @dataclass(frozen=True, repr=False)
 class PartitionPlan:
-    """How partitions of one side are merged with stored rows of the other.
+    """Plan for merging probe partitions with stored rows of the build side.
 
     Rows of the stored side are kept as a frame of keys, columns and labels, which `stored` makes.
 
@@ -62,7 +62,7 @@ class PartitionPlan:
     def of(
         cls, left: pd.DataFrame, right: pd.DataFrame, arguments: JoinArguments, probing: str = ""
     ) -> PartitionPlan:
-        """Return the plan for sides like these samples, which have two rows or more.
+        """Return the plan for sides like these samples of two rows or more.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class PartitionPlan:
     def _with_objects(
         cls, arguments: JoinArguments, left: pd.DataFrame, right: pd.DataFrame
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return samples with object keys of values comparable with the other side's."""
+        """Return samples with object keys of types comparable with the other side's."""
         return _with_numbers_as_objects(arguments, left, right)
 
     def __repr__(self) -> str:
@@ -101,17 +101,17 @@ class PartitionPlan:
 
     @property
     def is_filter(self) -> bool:
-        """Whether the results are rows of the left side."""
+        """Whether the result has rows of the left side alone."""
         return self.arguments.how in FILTERS
 
     @property
     def _in_pandas_dtypes(self) -> bool:
-        """Whether partitions have pandas' dtypes, whatever the meta of their frame says."""
+        """Whether partitions keep pandas' dtypes, regardless of their frame's meta."""
         return self.arguments.promote == "each" and self._frames.promotion == "pandas"
 
     @property
     def keeps_labels(self) -> bool:
-        """Whether the rows of a partition keep their labels, and no others come beside them."""
+        """Whether the result has the index labels of the partition's rows alone."""
         if self.is_filter or self.has_tail:
             return self.is_filter
         keys = self.keys
@@ -121,38 +121,38 @@ class PartitionPlan:
 
     @property
     def query_how(self) -> str:
-        """What the stored side is asked for: rows, or which keys it has or lacks."""
+        """What to request from the build side: rows, or which keys it has or lacks."""
         if not self.is_filter:
             return "inner"
         return "anti" if self.arguments.how == "anti" else "semi"
 
     @property
     def has_tail(self) -> bool:
-        """Whether stored rows without a match are wanted, too."""
+        """Whether unmatched build rows are in the result."""
         joined = self.arguments.joined
         storing = "right" if self.probing == "left" else "left"
         return not self.is_filter and joined in ("outer", storing)
 
     @property
     def keeps_unmatched(self) -> bool:
-        """Whether rows of the probing side are kept where nothing matches."""
+        """Whether unmatched probe rows are in the result."""
         return self.arguments.joined in ("outer", self.probing)
 
     @functools.cached_property
     def keys(self) -> JoinKeys:
-        """The keys of the samples; which are compared as text depends on their dtypes alone."""
+        """The keys of the samples, which determine how to compare them."""
         keys = self.arguments.keys(self.left, self.right)
         as_text = [self._frames.compares_as_text(*pair.dtypes) for pair in keys.pairs]
         return replace(keys, as_text=as_text)
 
     @property
     def _agreeing(self) -> JoinKeys:
-        """The keys whose dtypes are to agree."""
+        """The keys whose dtypes must agree."""
         return self.keys
 
     @functools.cached_property
     def plan(self) -> MergePlan:
-        """The plan of a merge of the samples, with what casts and labels every partition gets."""
+        """The merge plan of the samples, with the casts and labels of every partition."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             how, keys = self.arguments.joined, self._agreeing
@@ -164,7 +164,7 @@ class PartitionPlan:
 
     @functools.cached_property
     def meta(self) -> Any:
-        """An empty frame like every partition of the result.
+        """An empty frame like every result partition.
 
         Columns of a side that may lack a row have the dtype that they get then; with
         ``promote="each"`` those of Dask's meta, which is the merge of the samples.
@@ -193,7 +193,7 @@ class PartitionPlan:
 
     @functools.cached_property
     def _either_meta(self) -> Any:
-        """The meta, with keys of one column nullable where those of either side are.
+        """The meta, with shared key columns nullable if they are on either side.
 
         Rows of a partition decide from which side pandas takes them.
         """
@@ -207,12 +207,12 @@ class PartitionPlan:
 
     @property
     def storing(self) -> pd.DataFrame:
-        """The sample of the side that is stored."""
+        """The sample of the build side."""
         return self.right if self.probing == "left" else self.left
 
     @functools.cached_property
     def _labels_wanted(self) -> bool:
-        """Whether the result tells labels of rows of the stored side."""
+        """Whether the result has index labels of build rows."""
         keys = self.keys
         levels = any(
             label is not None and label not in frame.columns
@@ -223,17 +223,17 @@ class PartitionPlan:
 
     @functools.cached_property
     def key_labels(self) -> list[Hashable]:
-        """Labels of the stored frame's key columns."""
+        """Labels of the stored key columns."""
         return [f"k{place}" for place in range(self._key_frame(self.storing, stored=True).shape[1])]
 
     @functools.cached_property
     def stored_meta(self) -> pd.DataFrame:
-        """An empty frame like the stored ones."""
+        """An empty frame like the stored rows."""
         return self.stored(self.storing).iloc[:0]
 
     @property
     def stored_description(self) -> tuple[Any, ...]:
-        """What decides about `stored`: plans with an equal one can ask the same rows."""
+        """The options that determine `stored`; plans with equal ones can share a build."""
         meta, keys, side = self.stored_meta, self.keys, 1 if self.probing == "left" else 0
         sources = [
             (pair.right_label if self.probing == "left" else pair.left_label) for pair in keys.pairs
@@ -262,7 +262,7 @@ class PartitionPlan:
         return KeyEncoder.for_frame(stored, self.key_labels)
 
     def stored(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a partition of the stored side as they are kept."""
+        """Return the rows of a build partition in stored form."""
         frame = self._unpromoted(frame, self.storing)
         made = self._key_frame(frame, stored=True)
         made.columns = pd.Index([f"k{place}" for place in range(made.shape[1])])
@@ -272,7 +272,7 @@ class PartitionPlan:
         return nullable_frame(made, kinds="b") if self._in_pandas_dtypes else made
 
     def _payload(self, frame: pd.DataFrame) -> dict[str, Any]:
-        """Return the columns that are kept beside the keys."""
+        """Return the columns to store beside the keys."""
         columns: dict[str, Any] = {}
         if self.is_filter:
             return columns
@@ -289,7 +289,7 @@ class PartitionPlan:
 
     @functools.cached_property
     def _kept_places(self) -> list[int]:
-        """Positions of the stored side's columns that results may need."""
+        """Positions of the build side's columns that results may need."""
         sample = self.storing
         dropped = self.keys.dropped if self.probing == "left" else []
         if self.has_tail:
@@ -298,7 +298,7 @@ class PartitionPlan:
 
     @functools.cached_property
     def _same_as_key(self) -> dict[int, str]:
-        """Key columns that are columns of the stored side as they are, by their positions."""
+        """Key columns that equal a column of the build side, by position."""
         side = 1 if self.probing == "left" else 0
         found, place = {}, 0
         for pair, columns in zip(self.keys.pairs, self.keys.columns, strict=True):
@@ -312,12 +312,12 @@ class PartitionPlan:
         return found
 
     def _stored_label(self, place: int) -> Hashable:
-        """Return the label under which a column of the stored side is kept."""
+        """Return the stored label of a column of the build side."""
         return self._same_as_key.get(place, f"c{place}")
 
     @functools.cached_property
     def fetched(self) -> list[Hashable]:
-        """Labels of the stored columns that a probe asks for."""
+        """Labels of the stored columns that a probe requests."""
         if self.is_filter:
             return []
         dropped = set(self.keys.dropped) if self.probing == "left" else set()
@@ -332,7 +332,7 @@ class PartitionPlan:
         return [label for label in self.stored_meta.columns if label in there]
 
     def _as_side(self, found: pd.DataFrame, *, whole: bool) -> pd.DataFrame:
-        """Return stored rows as a frame of their side; all of its columns if `whole`."""
+        """Return stored rows as a frame like the build side, with all columns if `whole`."""
         dropped = set(self.keys.dropped) if self.probing == "left" and not whole else set()
         columns: dict[Hashable, Any] = {}
         labels: list[int] = []
@@ -353,11 +353,11 @@ class PartitionPlan:
 
     @functools.cached_property
     def _unknown_pairs(self) -> list[bool]:
-        """Of each key whether its categories are unknown on both sides."""
+        """For each key whether both sides' categories are unknown."""
         return [all(map(is_unknown, pair.dtypes)) for pair in self.keys.pairs]
 
     def _told(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return a partition of the stored side with texts for categories that Dask does not know.
+        """Return a build partition with text for categories unknown to Dask.
 
         Partitions have categories of any dtypes, and are stored together.
         """
@@ -367,22 +367,22 @@ class PartitionPlan:
 
     @property
     def probing_meta(self) -> pd.DataFrame:
-        """An empty frame like the partitions that ask."""
+        """An empty frame like the probe partitions."""
         return (self.left if self.probing == "left" else self.right).iloc[:0]
 
     def asked(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the keys of a partition of the probing side, called as the stored ones."""
+        """Return the keys of a probe partition under the stored labels."""
         sample = self.left if self.probing == "left" else self.right
         made = self._key_frame(self._unpromoted(frame, sample), stored=False)
         made.columns = pd.Index(self.key_labels)
         return made
 
     def _unpromoted(self, frame: pd.DataFrame, sample: pd.DataFrame) -> pd.DataFrame:
-        """Return a partition in which integers and booleans that pandas promoted are nullable."""
+        """Return a partition with promoted integers and booleans as nullable ones."""
         return with_nullable(frame, sample) if self._in_pandas_dtypes else frame
 
     def _key_frame(self, frame: pd.DataFrame, *, stored: bool) -> pd.DataFrame:
-        """Return the columns that are compared, of a partition of one side."""
+        """Return the columns to compare of a partition of one side."""
         left = (self.probing == "left") != stored
         samples = (frame, self.right) if left else (self.left, frame)
         keys = self.keys
@@ -400,7 +400,7 @@ class PartitionPlan:
     def result(
         self, frame: pd.DataFrame, query_rows: Any, found: Any, *, void: bool = False
     ) -> Any:
-        """Return the merge of a partition with the stored rows that it found.
+        """Return the merge of a partition with its matching stored rows.
 
         Parameters
         ----------
@@ -429,7 +429,7 @@ class PartitionPlan:
         return self._made(frame, stored, own, other, query_rows, meets=len(frame) and not void)
 
     def tail(self, found: pd.DataFrame) -> pd.DataFrame:
-        """Return the stored rows that nothing matches, with all stored columns."""
+        """Return unmatched build rows as rows of the result."""
         sample = (self.left if self.probing == "left" else self.right).iloc[:0]
         nobody = self._frames.xp.full(len(found), -1, dtype=np.int64)
         return self._made(sample, self._as_side(found, whole=True), nobody, None, None, meets=True)
@@ -437,7 +437,7 @@ class PartitionPlan:
     def merged(
         self, left: pd.DataFrame, right: pd.DataFrame, check: Callable[[int], None] | None = None
     ) -> Any:
-        """Return the merge of two partitions that have all rows with their keys.
+        """Return the merge of two partitions that contain all rows of their keys.
 
         Outer merges are sorted by their keys, as those of frames. `check` is told the number of
         rows before they are made.
@@ -470,7 +470,7 @@ class PartitionPlan:
         self, left: pd.DataFrame, right: pd.DataFrame, keys: JoinKeys, pairs: RowPairs, *,
         meets: Any,
     ) -> pd.DataFrame:  # fmt: skip
-        """Return the given rows of both sides as the result has them; `meets`: both have some."""
+        """Return rows of both sides in the result's form; `meets`: both have some."""
         plan, how = self.plan, self.arguments.how
         if any(self._unknown_pairs):
             left, right, keys = with_all_categories(left, right, keys, self._unknown_pairs)
@@ -499,7 +499,7 @@ class PartitionPlan:
 def _with_numbers_as_objects(
     arguments: JoinArguments, left: pd.DataFrame, right: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return samples whose keys of objects have values of the numbers that they meet.
+    """Return samples with object keys that have values of the other side's number type.
 
     Which values objects are, only the partitions tell; those of other samples are texts.
     """
@@ -523,7 +523,7 @@ def _with_values(frame: pd.DataFrame, label: Hashable | None, values: Any) -> pd
 
 
 def _with_one_object(sample: pd.DataFrame) -> pd.DataFrame:
-    """Return a sample whose rows have the same objects, as those that Dask takes its meta of."""
+    """Return a sample whose rows have the same object, as Dask's meta does."""
     made = sample
     for place, dtype in enumerate(sample.dtypes):
         if dtype == np.dtype(object):
@@ -534,7 +534,7 @@ def _with_one_object(sample: pd.DataFrame) -> pd.DataFrame:
 
 
 class StandingPlan(PartitionPlan):
-    """How partitions are merged with the rows of an index, which keeps them as they are."""
+    """Plan for merging partitions with a standing index, whose rows stay unchanged."""
 
     # An index takes partitions of other dtypes than was said, and answers with what it has.
     _keeps_dtypes: ClassVar[bool] = True
@@ -560,7 +560,7 @@ class StandingPlan(PartitionPlan):
     def _with_objects(
         cls, arguments: JoinArguments, left: pd.DataFrame, right: pd.DataFrame
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return samples whose keys of objects are nulls beside others than texts.
+        """Return samples with null object keys where the other side has no text.
 
         An index has no other objects for keys than texts and nulls.
         """

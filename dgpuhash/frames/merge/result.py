@@ -1,4 +1,4 @@
-"""The frame that a merge returns, as the library of both sides gives it."""
+"""MergePlan: build the result frame of a merge from pairs of matching rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORIGINS = ("left_only", "right_only", "both")
 
 @dataclass(frozen=True)
 class MergePlan:
-    """How two frames are put together, whichever of their rows match.
+    """Plan of a merge's result: its columns, dtypes and labels, for any matching rows.
 
     The adapter of their library gives labels, dtypes and nulls; see `Frames`.
 
@@ -82,7 +82,7 @@ class MergePlan:
         return plan._nullable(frames) if nullable else plan
 
     def over(self, left: Any, right: Any, keys: JoinKeys, *, cast: Any = True) -> MergePlan:
-        """Return the plan for other rows of both sides; `cast` keys to the dtypes of this one's."""
+        """Return the plan for other rows of both sides; `cast` keys to this plan's dtypes."""
         frames = frames_of(left)
         there = {*frames.labels(right), *right.index.names}
         right = frames.without(right, [label for label in keys.dropped if label in there])
@@ -93,7 +93,7 @@ class MergePlan:
         return plan._nullable(frames) if self.promote == "nullable" else plan
 
     def _nullable(self, frames: Frames) -> MergePlan:
-        """Return the plan with nullable dtypes on the sides that may lack rows.
+        """Return the plan with nullable dtypes on the sides that may have absent rows.
 
         Keys that are made of both sides lack none.
         """
@@ -121,7 +121,7 @@ class MergePlan:
         return left, JoinedSide(self.right, pairs.right, lacks, how == "right")
 
     def index(self, pairs: RowPairs) -> Any:
-        """Return the labels of the given rows.
+        """Return the index labels of the given rows.
 
         Numbers from 0, unless a side is compared by its index: labels of the other side then, or of
         both where both are. Rows that this side lacks have null labels.
@@ -137,7 +137,7 @@ class MergePlan:
         return frames.take_labels(side, other, self.promote, self.rounded)
 
     def _index_of_both(self, sides: tuple[JoinedSide, JoinedSide], frames: Frames) -> Any:
-        """Return the labels of a merge by both indexes."""
+        """Return the index labels of a merge by both indexes."""
         (left, right), how, pairs = sides, self.how, self.keys.pairs
         first, then = (right, left) if how == "right" else (left, right)
         alike = left.frame.index.nlevels == right.frame.index.nlevels == len(pairs)
@@ -200,7 +200,7 @@ class MergePlan:
         return frames.join_sides(sides, columns, labels, index, added, self.promote, self.rounded)
 
     def _key_columns(self, sides: tuple[JoinedSide, JoinedSide], frames: Frames) -> dict[int, Any]:
-        """Return the key columns that are made of both sides, as one of them lacks rows.
+        """Return the key columns that combine both sides, where one has absent rows.
 
         They are by their position among the columns of the left side and then of the right one.
         """
@@ -230,7 +230,7 @@ class MergePlan:
 
 
 def beside(left: Any, right: Any) -> Any:
-    """Return the labels of two indexes or lists, one behind the other."""
+    """Return two indexes or lists of labels concatenated."""
     if isinstance(left, list):
         return left + right
     if left.nlevels == 1:
@@ -243,7 +243,7 @@ def beside(left: Any, right: Any) -> Any:
 
 
 def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
-    """Return what the columns of both sides, given as indexes or lists, are called in a result.
+    """Return the result's labels for the columns of both sides, given as indexes or lists.
 
     Raises
     ------
@@ -282,7 +282,7 @@ def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
 
 
 def _renamed(columns: Any, taken: set[Hashable], suffix: str | None) -> Any:
-    """Return the columns with a suffix behind those that both sides have."""
+    """Return the column labels, with a suffix where both sides have them."""
     if suffix is None or not taken:
         return columns
     if not isinstance(columns, pd.MultiIndex):
@@ -301,7 +301,7 @@ def _renamed(columns: Any, taken: set[Hashable], suffix: str | None) -> Any:
 
 
 def _again(labels: Any) -> list[bool]:
-    """Return of each label whether it stands before, too."""
+    """Return a mask of the labels that repeat an earlier one."""
     seen: set[Hashable] = set()
     told = []
     for label in labels:
@@ -311,7 +311,7 @@ def _again(labels: Any) -> list[bool]:
 
 
 class SuffixTypeError(SpecError, TypeError):
-    """Suffixes that are no pair of texts."""
+    """Suffixes that are not a pair of strings."""
 
 
 def _indicator_name(indicator: bool | str, left: Any, right: Any) -> Hashable | None:
@@ -335,7 +335,7 @@ def _indicator_name(indicator: bool | str, left: Any, right: Any) -> Hashable | 
 
 
 def _origins(pairs: RowPairs, n: int, xp: Any) -> Any:
-    """Return of each row its place in `ORIGINS`."""
+    """Return for each row its index into `ORIGINS`."""
     codes = xp.full(n, 2, np.int8)
     for side, code in (("left", 1), ("right", 0)):
         absent = pairs.absent(side)

@@ -1,4 +1,4 @@
-"""Which rows of two frames a merge puts side by side, and in which order."""
+"""Find the row pairs of a merge, and their order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Found = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class RowPairs:
-    """Rows of a merge: positions in both sides, -1 where a side has no row.
+    """Row pairs of a merge: positions in both sides, -1 for an absent row.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class RowPairs:
     right: Any
 
     def rows(self, side: str, n: int) -> Any:
-        """Return the positions in a side that has `n` rows."""
+        """Return the positions in a side of `n` rows."""
         found, other = (self.left, self.right)[:: 1 if side == "left" else -1]
         if found is not None:
             return found
@@ -44,15 +44,15 @@ class RowPairs:
         return xp.arange(n, dtype=np.int64)
 
     def size(self, left: int) -> int:
-        """Return how many they are; the left side has so many rows."""
+        """Return the number of pairs, given the rows of the left side."""
         return left if self.left is None else len(self.left)
 
     def kept(self, mask: Any, left: int, right: int) -> RowPairs:
-        """Return the rows in a mask; the sides have so many."""
+        """Return the pairs in a mask, given the rows of both sides."""
         return RowPairs(self.rows("left", left)[mask], self.rows("right", right)[mask])
 
     def absent(self, side: str) -> Any | None:
-        """Return a mask of the rows that a side lacks, None where it has all."""
+        """Return a mask of the pairs without a row of a side, None if there are none."""
         found = self.left if side == "left" else self.right
         if found is None or not len(found):
             return None
@@ -63,7 +63,7 @@ class RowPairs:
 def pairs_of(
     left: KeyColumns, right: KeyColumns, how: str, *, nulls_equal: bool = True
 ) -> RowPairs:
-    """Return the rows of a merge by the keys of both sides.
+    """Return the row pairs of a merge, by the keys of both sides.
 
     Rows are in the order of the left side, or of the right one for ``how="right"``, and then in
     that of the other; right rows without a match come last for ``how="outer"``.
@@ -84,7 +84,7 @@ def pairs_of(
 
 
 def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPairs:
-    """Return the rows of an inner, left or outer merge of sides with so many rows.
+    """Return the row pairs of an inner, left or outer merge, given the sides' sizes.
 
     Those of the right side count in outer merges alone.
     """
@@ -112,7 +112,7 @@ def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPair
 def _find_matches(
     left: KeyColumns, right: KeyColumns, rows: tuple[int, int], *, nulls_equal: bool, inner: bool
 ) -> Found:
-    """Return the right row of each left one, -1 for none; or None, and the pairs of equal keys.
+    """Return the right row of each left row, -1 for none; or None and the matching pairs.
 
     Pairs ascend in the left rows. The side with fewer rows is indexed.
     """
@@ -129,7 +129,7 @@ def _find_matches(
 
 
 class StoredKeys:
-    """Keys of a frame, which the keys of other frames are compared with.
+    """Keys of a frame as a hash table, for merges with other frames.
 
     Parameters
     ----------
@@ -158,14 +158,14 @@ class StoredKeys:
         return RowsByKey(backend.get(self._frames.device), self._known.codes)
 
     def pairs(self, asked: KeyColumns, how: str) -> RowPairs:
-        """Return the rows of an inner or left merge of other keys with these."""
+        """Return the row pairs of an inner or left merge of other keys with these."""
         found = self.find_matches(asked, inner=how == "inner")
         return row_pairs(found, how, len(asked), len(self), self._frames.xp)
 
     def find_matches(
         self, asked: KeyColumns, *, nulls_equal: bool = True, inner: bool = False
     ) -> Found:
-        """Return the stored row of each asked key, -1 for none; or None, and pairs of rows.
+        """Return the stored row of each key, -1 for none; or None and pairs of rows.
 
         For an inner merge a GPU selects the pairs in one pass.
         """
@@ -192,7 +192,7 @@ class StoredKeys:
         return None, pairs if unequal is None else drop_matches(*pairs, unequal)
 
     def pairs_by_row(self, asked: KeyColumns, *, nulls_equal: bool) -> tuple[Any, Any]:
-        """Return the positions of equal keys here and in `asked`, ascending in those here."""
+        """Return the positions of equal keys here and in `asked`, sorted by those here."""
         wanted = self._encoder.encode_columns(asked, nulls_equal=nulls_equal)
         stored, rows = self._rows.pairs_by_row(wanted.codes, wanted.valid)
         unequal = self._unequal(wanted, rows, stored)
@@ -200,7 +200,7 @@ class StoredKeys:
         return found[::-1]
 
     def _unequal(self, wanted: EncodedKeys, rows: Any, found: Any) -> Any | None:
-        """Return the matches that codes do not prove and whose keys differ, by position."""
+        """Return the positions of matches with equal codes and different keys."""
         proved = wanted.ambiguous is False or (wanted.proves and self._known.proves)
         if proved or not len(self):
             return None
@@ -208,7 +208,7 @@ class StoredKeys:
 
 
 def with_short_words(left: KeyColumns, right: KeyColumns) -> tuple[KeyColumns, KeyColumns]:
-    """Return the keys of both sides with numbers in place of strings of at most 7 bytes.
+    """Return both sides' keys with integers in place of strings of at most 7 bytes.
 
     Longer ones are hashed, and compared where their hashes are equal.
     """
@@ -219,7 +219,7 @@ def with_short_words(left: KeyColumns, right: KeyColumns) -> tuple[KeyColumns, K
 
 
 def _short_words(left: KeyColumn, right: KeyColumn) -> tuple[KeyColumn, KeyColumn]:
-    """Return the strings of both columns as numbers, and others as they are."""
+    """Return the strings of both columns as integers; other columns unchanged."""
     ours, theirs = left.strings, right.strings
     if not (isinstance(ours, ArrowStrings) and isinstance(theirs, ArrowStrings)):
         return left, right
@@ -235,7 +235,7 @@ def _short_words(left: KeyColumn, right: KeyColumn) -> tuple[KeyColumn, KeyColum
 
 
 def encoder_of(asked: KeyColumns, stored: KeyColumns) -> KeyEncoder:
-    """Return the encoder of the stored keys, in types of the others where all of them are null."""
+    """Return the encoder of stored keys, with the probe keys' types for all-null columns."""
     types = list(stored.stored_types)
     for place, (ours, other) in enumerate(zip(stored.columns, asked.columns, strict=True)):
         if ours.type.kind == "null" != other.type.kind:
@@ -244,17 +244,17 @@ def encoder_of(asked: KeyColumns, stored: KeyColumns) -> KeyEncoder:
 
 
 def _whole(rows: Any, n: int, xp: Any = np) -> Any:
-    """Return None where these rows are all of `n` in order."""
+    """Return None if these rows are all of `n` in order, else the rows."""
     return None if len(rows) == n and (n == 0 or bool((rows == xp.arange(n)).all())) else rows
 
 
 def cross(left: int, right: int, xp: Any = np) -> RowPairs:
-    """Return every row of `left` rows beside each of `right`."""
+    """Return the pairs of every `left` row with every `right` row."""
     return RowPairs(xp.repeat(xp.arange(left), right), xp.tile(xp.arange(right), left))
 
 
 def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
-    """Return the rows in the order of their keys, nulls last; equal keys stay in order.
+    """Return the row pairs in a stable sort order of their keys, nulls last.
 
     As in pandas nulls of datetimes and categories come first, but in merges by some indexes.
     """
@@ -269,7 +269,7 @@ def sorted_by_key(pairs: RowPairs, keys: JoinKeys) -> RowPairs:
 
 
 def first_repeat(keys: KeyColumns) -> int:
-    """Return a row whose key an earlier row has, or -1."""
+    """Return a row with the key of an earlier row, or -1."""
     if len(keys) < 2:
         return -1
     return KeyEncoder.for_types(keys.stored_types).for_call(keys)[1].first_repeat()

@@ -1,4 +1,4 @@
-"""``dgpuhash.merge``: joins of two frames, as pandas means them."""
+"""Entry point ``dgpuhash.merge``: join two frames with pandas' semantics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LAZILY = "dgpuhash.distributed.merge.verb:merge_lazily"
 
 
 class NotAFrameError(KeyTypeError):
-    """A side of a merge that is no frame."""
+    """A side of a merge that is not a frame."""
 
 
 @overload
@@ -250,7 +250,7 @@ def merge(
 
 
 def as_frame(given: Any) -> Any:
-    """Return a frame as it is, and a Series as one of a column."""
+    """Return a frame unchanged, and a Series as a frame of one column."""
     if isinstance(given, pd.DataFrame):
         return given
     try:
@@ -267,7 +267,7 @@ def as_frame(given: Any) -> Any:
 
 
 def _check(validate: str, keys: JoinKeys) -> None:
-    """Raise MergeError unless the sides have unique keys where they should."""
+    """Raise MergeError if keys that must be unique repeat."""
     wanted = uniques_of(validate) if keys.pairs else (False, False)
     places = [place for place, unique in enumerate(wanted) if unique]
     doubled = [place for place in places if first_repeat(keys.sides[place]) >= 0]
@@ -288,7 +288,7 @@ def _check(validate: str, keys: JoinKeys) -> None:
 
 
 def _duplicates(place: int, keys: JoinKeys) -> str:
-    """Return the first rows of a side that repeat a key, as text."""
+    """Return the first rows of a side with a repeated key, as text."""
     frame: Any = keys.frames[place]
     side = ("left", "right")[place]
     columns = [getattr(pair, side) for pair in keys.pairs]

@@ -1,1 +1,1 @@
-"""Rows whose columns beside the key are in a file, read by position."""
+"""Spill rows to a file: keys stay in memory, other columns are read by position."""

@@ -1,4 +1,4 @@
-"""Columns of rows in a file without a name, read by position."""
+"""SpillFile: columns of rows in an unlinked temporary file, read by position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REMEDY = "give the workers a local_directory= on a larger disk, or let more wor
 
 @dataclass(slots=True)
 class Piece:
-    """One column of the rows that were written at once.
+    """One column of the rows of one write.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Piece:
     mapped: mmap.mmap | None = None
 
     def alike(self, other: Piece) -> bool:
-        """Return whether both have one dtype, and one form."""
+        """Return whether both have the same dtype and storage form."""
         own, its = self.like.dtypes.iloc[0], other.like.dtypes.iloc[0]
         if own != its or (self.held is None) != (other.held is None) or self.plain != other.plain:
             return False
@@ -62,7 +62,7 @@ class Piece:
 
 
 class SpillFile:
-    """Rows of some columns in a file, in the order in which they were appended.
+    """Rows of some columns in a file, in order of appending.
 
     Each column of what is appended is an Arrow IPC stream of its own. The file has no name: it is
     gone when this object is, also when the process is killed. Its pages are mapped into memory
@@ -110,11 +110,11 @@ class SpillFile:
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes of rows in memory, which Arrow could not hold."""
+        """Bytes of rows kept in memory because Arrow cannot represent them."""
         return self._held
 
     def close(self) -> None:
-        """Give the file back, once nobody reads it; no more rows can be taken or appended."""
+        """Close the file once no reader uses it; later reads and appends fail."""
         self._file.close()
         # A reader of now goes on with the pieces that it has.
         self._pieces, self._mapped = {}, None
@@ -124,11 +124,11 @@ class SpillFile:
         return self._nbytes[label] / max(1, self._rows)
 
     def likes(self, label: Hashable) -> list[Any]:
-        """Return a row of each dtype that a column was written with, as frames."""
+        """Return one-row frames for each dtype in which a column was written."""
         return [piece.like for piece in _kinds(self._pieces[label])]
 
     def columns(self, label: Hashable) -> Iterator[Any]:
-        """Yield the frames of a column that were written, in the dtype of each."""
+        """Yield the written frames of a column, in their dtypes."""
         for piece in self._pieces[label]:
             yield self._taken(piece, np.arange(piece.rows))
             self._let_go(piece)
@@ -189,7 +189,7 @@ class SpillFile:
     def _column(
         self, pieces: Sequence[Piece], label: Hashable, found: Sequence[tuple[int, Any, Any]]
     ) -> Any:
-        """Return a column of the rows that are `found`: pieces, rows there, places here."""
+        """Return a column of the rows that are `found`: pieces, their rows, output positions."""
         kinds = _kinds(pieces)
         if len(kinds) == 1 and kinds[0].plain:
             made: Any = None
@@ -288,7 +288,7 @@ class SpillFile:
 
     @staticmethod
     def _let_go(piece: Piece) -> None:
-        """Give back the memory of what was read of a piece; the disk's cache keeps it."""
+        """Release the mapped memory of a piece; the page cache keeps it."""
         if piece.mapped is not None:
             start, end = piece.span.start, piece.span.stop
             piece.mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
@@ -299,7 +299,7 @@ def _freed() -> IndexLost:
 
 
 def _kinds(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return the first piece of each form that a column was written in."""
+    """Return the first piece of each storage form of a column."""
     found: list[Piece] = []
     for piece in pieces:
         if not any(map(piece.alike, found)):
@@ -308,14 +308,14 @@ def _kinds(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _has_other_nulls(column: Any) -> bool:
-    """Return whether objects have a null that is not None, which is what Arrow gives back."""
+    """Return whether objects have a null other than None, which Arrow would change."""
     if column.dtype != object:
         return False
     return any(value is not None for value in column[column.isna()])
 
 
 def detached(frame: Any) -> Any:
-    """Return a frame in memory of its own: that of a slice, or of a message, has all of it."""
+    """Return a copy of a frame in its own memory, so that a larger buffer can be freed."""
     rows = np.arange(len(frame))
     columns = {}
     for place, dtype in enumerate(frame.dtypes):

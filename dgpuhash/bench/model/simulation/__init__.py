@@ -1,1 +1,1 @@
-"""Simulation of many GPUs by discrete events: ranks, hosts, links and messages."""
+"""Discrete-event simulation of many GPUs: ranks, hosts, links and messages."""

@@ -1,4 +1,4 @@
-"""Simulated ranks on hosts, the messages between them, and the clock of events."""
+"""Simulate ranks on hosts, the messages between them, and the event clock."""
 
 from __future__ import annotations
 

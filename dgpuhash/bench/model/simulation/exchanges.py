@@ -1,4 +1,4 @@
-"""Exchanges of all ranks: from each to each, in two levels, and within a host."""
+"""Simulate all-to-all exchanges: direct, in two levels, and within a host."""
 
 from __future__ import annotations
 

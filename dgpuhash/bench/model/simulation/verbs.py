@@ -1,4 +1,4 @@
-"""What each rank does in a verb: kernels, gathers, exchanges."""
+"""Simulate the verbs of each rank: kernels, gathers and exchanges."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Figures of the papers, drawn again: one table of them, how each is measured, and what holds."""
+"""Reproduce the papers' figures: their list, measurements and claims."""

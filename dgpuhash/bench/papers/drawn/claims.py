@@ -1,4 +1,4 @@
-"""Compare what papers claim of their figures, as `claims.json` lists it, with our figures."""
+"""Check the claims of the papers, listed in `claims.json`, against our figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One figure of a paper: what varies along its axis, its lines, and how a point is measured."""
+"""Figure of a paper: axis, lines, and the measurement of each point."""
 
 from __future__ import annotations
 

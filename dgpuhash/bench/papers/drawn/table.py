@@ -1,4 +1,4 @@
-"""All figures of the papers by name."""
+"""List all figures of the papers by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure a point of a figure: on maps, on probes, on lists of values, and where tables change."""
+"""Measure one point of a figure: maps, probes, value lists or mixed batches."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Exchange in two levels: within hosts, and by one message between two hosts."""
+"""Two-level all-to-all: within hosts, then one message per pair of hosts."""

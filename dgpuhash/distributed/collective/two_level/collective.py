@@ -1,4 +1,4 @@
-"""All-to-all by one message between two hosts, and further ones for large parts."""
+"""Two-level all-to-all: small parts share one message per pair of hosts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Columns = list[Any]
 
 
 def small_nbytes(layout: HostLayout, device: Device) -> int:
-    """Return the most bytes of rows from one rank to one that travel through gateways.
+    """Return the most bytes from one rank to another that travel through gateways.
 
     All small parts that may share a message fit it. Between GPUs, whose messages may be larger, it
     is as many times more.
@@ -43,7 +43,7 @@ class TwoLevelCollective(CommCollective):
     """
 
     def connect(self) -> None:
-        """Make sure that there are two levels.
+        """Check that the layout has two levels.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class TwoLevelCollective(CommCollective):
 
 
 class Parts:
-    """Numbers of rows from ranks to ranks, and the rows of those that are small.
+    """Small parts of an exchange: row counts between ranks, and the rows.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Parts:
 
 
 class SmallParts:
-    """Way of the counts and the small parts of one exchange of one rank.
+    """Exchange of one rank's counts and small parts through the gateways.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class SmallParts:
         await self._arrive(arrival, packs, found)
 
     async def _rows_for(self, peer: int) -> Parts:
-        """Return what this rank gives a rank of its host: its own rows, and those for others."""
+        """Return the rows to give to a rank of this host: for itself, and for hosts it serves."""
         ranks = self._layout.routed(peer)
         counts = self._outgoing.counts[list(ranks)]
         if peer == self._rank:
@@ -161,7 +161,7 @@ class SmallParts:
         return Parts(counts, rows, await _join(parts))
 
     async def _bundle(self, host: int, packs: Mapping[int, Parts]) -> Parts:
-        """Return what the ranks of this host have for another one, by receiver."""
+        """Return this host's rows for another host, by receiver."""
         first = self._layout.routed(self._rank).index(self._layout.hosts[host][0])
         places = range(first, first + len(self._layout.hosts[host]))
         pairs = list(itertools.product(places, self._near))
@@ -171,7 +171,7 @@ class SmallParts:
         return Parts(counts, rows, await _join(parts))
 
     async def _of(self, rank: int, far: Sequence[Parts]) -> Parts:
-        """Return what other hosts have for a rank of this one."""
+        """Return the rows from other hosts for a rank of this host."""
         place, parts = self._near.index(rank), []
         for host, bundle in zip(self._served, far, strict=True):
             size = len(self._layout.hosts[host])

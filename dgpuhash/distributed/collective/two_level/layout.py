@@ -1,4 +1,4 @@
-"""Which ranks are on one host, and which of them speak with other hosts."""
+"""Layout of ranks on hosts, with gateway ranks for messages between hosts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class HostLayout:
 
     @property
     def pays(self) -> bool:
-        """Whether two levels take less time than a message from each rank to each other.
+        """Whether two levels are faster than direct messages between all ranks.
 
         Most messages of a rank count, and the two further steps of an exchange in two levels.
 
@@ -78,7 +78,7 @@ class HostLayout:
         return tuple(each for each in self.hosts[self.host_numbers[rank]] if each != rank)
 
     def order(self, rank: int) -> list[int]:
-        """Return the other ranks in an order in which no two of a host begin with the same.
+        """Return the other ranks in a send order that differs between ranks of a host.
 
         Those of its own host come first.
 
@@ -119,7 +119,7 @@ class HostLayout:
         return tuple(each for host in self.served(rank) for each in self.hosts[host])
 
     def routed(self, rank: int) -> tuple[int, ...]:
-        """Return the ranks whose rows the others of its host give to `rank`: it, and `far`."""
+        """Return the ranks whose rows this host's other ranks give to `rank`: itself and `far`."""
         return (rank, *self.far(rank))
 
     @property

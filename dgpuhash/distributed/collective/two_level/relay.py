@@ -1,4 +1,4 @@
-"""Small values from every rank to every rank, through the gateways of hosts."""
+"""Two-level allgather of small values, through gateway ranks."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Relay:
         return {rank: value for each in found.values() for rank, value in each.items()}
 
     async def spread(self, topic: str, number: int, far: Values) -> list[Values]:
-        """Give the ranks of this host the values of other hosts; return what each had."""
+        """Give the ranks of this host the values of other hosts; return all of them."""
         serves = bool(self.gateways)
         posts = dict.fromkeys(self._peers if serves else (), Post.of(dict(far)))
         found = await self._swap(f"{topic} spread", number, posts, self._servers)

@@ -1,1 +1,1 @@
-"""Groups with more rows than a worker is to have: medians and quantiles without sending them."""
+"""Medians and quantiles of very large groups, without sending their rows."""

@@ -1,4 +1,4 @@
-"""Rows of heavy keys that stay where they were read, as words in order."""
+"""Rows of heavy keys, kept as sorted words on the worker of their partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dgpuhash.frames.spill.file import SpillFile
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where the rows of a partition's heavy keys are.
+    """Location of a partition's rows of heavy keys.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Words of a key among which values are looked for: all that begin with the same bits.
+    """Search range of a value: all words of a key with the same leading bits.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Target:
 
 @dataclass(slots=True)
 class Piece:
-    """Rows of one partition: their keys, and the words of their values, in order for each key.
+    """Rows of one partition: keys, and each key's values as sorted words.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Piece:
 
 
 class HeldRows:
-    """Rows of heavy keys on one worker, which belong to one run.
+    """Rows of heavy keys of one run on one worker.
 
     Parameters
     ----------
@@ -110,13 +110,13 @@ class HeldRows:
         return sum(piece.nbytes for piece in list(self._pieces.values()))
 
     def add(self, partition: int, attempt: str, rows: pd.DataFrame) -> None:
-        """Keep rows, which are as a plan reduces a partition to rows."""
+        """Store rows in the form to which a plan reduces a partition."""
         with self._lock:
             if not self._freed:
                 self._pieces[partition, attempt] = piece_of(self._plan, self._columns, rows)
 
     def spill(self) -> None:
-        """Write the words that are in memory to a file.
+        """Write the words in memory to a file.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class HeldRows:
         self._memory.relieve()
 
     def free(self) -> None:
-        """Forget the rows, and give the file back."""
+        """Free the rows and the file."""
         self._freed = True
         # Whoever works with them does it soon.
         with self._lock:
@@ -146,7 +146,7 @@ class HeldRows:
                 self._file.close()
 
     def chosen(self, attempts: Sequence[tuple[int, str]]) -> pd.DataFrame:
-        """Choose the attempts that count; return the keys of each, one behind the other.
+        """Choose the task attempts that count; return the keys of each, concatenated.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class HeldRows:
         return keys
 
     def counts(self, numbers: Any, targets: Sequence[Target], bits: int) -> Any:
-        """Return for each target how many words there are by their next bits, `bits` at most.
+        """Return histograms of the next `bits` bits or fewer, for each target.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class HeldRows:
 
 
 def counted(words: Any, target: Target, bits: int) -> Any:
-    """Return how many of some words in order there are of a target, by their next bits."""
+    """Return a histogram of the next bits of those sorted words that are in a target."""
     step = min(bits, target.bits)
     shift = target.bits - step
     edges = np.uint64(target.low) + (np.arange(1 << step, dtype=np.uint64) << np.uint64(shift))
@@ -215,7 +215,7 @@ def counted(words: Any, target: Target, bits: int) -> Any:
 
 
 def piece_of(plan: GroupPlan, columns: Sequence[int], rows: pd.DataFrame) -> Piece:
-    """Return rows as keys, and words in order."""
+    """Return rows as keys and sorted words."""
     groups = Groups(
         plan.keys_of_states(rows), len(rows), sort=False, dropna=False, observed=True
     )  # fmt: skip

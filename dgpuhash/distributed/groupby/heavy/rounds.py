@@ -1,4 +1,4 @@
-"""Values at places of heavy keys' groups, found by rounds of counts."""
+"""Find order statistics of heavy keys' groups by radix selection over all workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Count: TypeAlias = Callable[[dict[str, Any], list[Target], int], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Found:
-    """Heavy keys, and the values at the places of their groups that aggregates are made of.
+    """Heavy keys, and their order statistics for the aggregates.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Found:
 def found_by_counts(
     plan: GroupPlan, columns: Sequence[int], keys: Mapping[str, pd.DataFrame], count: Count
 ) -> Found:
-    """Return the values at the places that a plan asks for.
+    """Return the order statistics that a plan needs, by rounds of histograms.
 
     All words of a key begin with the same bits. Each round tells how many there are by the next
     bits, and so which of them the word at a place has, until it has no more.
@@ -95,7 +95,7 @@ def _folded(ufunc: Any, empty: Any, codes: Any, values: Any, size: int) -> Any:
 
 
 def _begin(column: int, codes: Any, whole: pd.DataFrame, size: int) -> list[Target]:
-    """Return for each key all of its words."""
+    """Return for each key the target of all its words."""
     there = np.flatnonzero(whole[f"n{column}"].to_numpy())
     rows, codes = whole.iloc[there], codes[there]
     most = np.iinfo(np.uint64).max
@@ -109,7 +109,7 @@ def _begin(column: int, codes: Any, whole: pd.DataFrame, size: int) -> list[Targ
 
 
 def _next(target: Target, rank: int, below: Any, bits: int) -> tuple[Target, int]:
-    """Return the target of the word at a place among those of a target, and its place there."""
+    """Return the narrower target that contains a rank, and the rank within it."""
     shift = target.bits - min(bits, target.bits)
     place = int(np.searchsorted(below, rank, "right"))
     rank -= int(below[place - 1]) if place else 0
@@ -117,7 +117,7 @@ def _next(target: Target, rank: int, below: Any, bits: int) -> tuple[Target, int
 
 
 def of_range(plan: GroupPlan, found: Found, ranges: int) -> dict[int, Found]:
-    """Return what was found, by the hash range that the keys belong to."""
+    """Return the results by the hash range of their keys."""
     owners = plan.owners(found.keys, ranges)
     made = {}
     for part in np.unique(owners).tolist():

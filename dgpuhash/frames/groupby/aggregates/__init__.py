@@ -1,1 +1,1 @@
-"""Aggregates of a column by group: the table of them, states, options and results."""
+"""Aggregates of a column by group: their table, states, options and results."""

@@ -1,4 +1,4 @@
-"""Exact sums and means of Arrow's decimals, by group."""
+"""Exact sums and means of Arrow decimals by group."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _rounded(total: int, count: int) -> int:
 
 
 def part_sums(values: Values, codes: Any, groups: int) -> tuple[Any, ...]:
-    """Return the sums of unscaled values in four parts of 32 bits, lowest first, as int64.
+    """Return sums of unscaled decimals as four 32-bit limbs, lowest first, in int64.
 
     The parts of the sums of several parts of the rows can be added up. `codes` are the groups of
     the values that are not null.
@@ -90,7 +90,7 @@ def part_sums(values: Values, codes: Any, groups: int) -> tuple[Any, ...]:
 
 
 def _carried(parts: Sequence[Any]) -> tuple[Any, ...]:
-    """Return parts of which all but the last are below 2^32."""
+    """Return limbs after carrying, all but the last below 2^32."""
     parts = [each.copy() for each in parts]
     for place in range(3):
         parts[place + 1] += parts[place] >> 32
@@ -99,7 +99,7 @@ def _carried(parts: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _totals(states: States) -> tuple[Any, Any]:
-    """Return the sums of the unscaled values: their low and high words."""
+    """Return the low and high words of the unscaled sums."""
     parts = _carried(states.decimal_parts)
     over = parts[3] != parts[3].astype(np.int32)
     totals = (parts[0] | parts[1] << 32).view(np.uint64), parts[2] | parts[3] << 32
@@ -112,13 +112,13 @@ def _totals(states: States) -> tuple[Any, Any]:
 
 
 def _words(array: Any) -> Any:
-    """Return the two words of each decimal of an Arrow array; those of nulls mean nothing."""
+    """Return the two words of each decimal in an Arrow array; undefined for nulls."""
     words = np.frombuffer(array.buffers()[1], "<u8").reshape(-1, 2)
     return words[array.offset : array.offset + len(array)]
 
 
 def _sum_fits(values: Any) -> bool:
-    """Return whether no sum of some of these integers leaves int64."""
+    """Return whether no sum of these integers can leave int64."""
     if not len(values):
         return True
     return max(int(values.max()), -int(values.min())) * len(values) < 2**63

@@ -1,4 +1,4 @@
-"""Sums as pairs of floats: the nearest number, and what is left of the exact sum."""
+"""Compensated sums: a float and its rounding error, as a pair."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pair = tuple[Any, Any]
 
 
 def _two_sum(a: Any, b: Any) -> Pair:
-    """Return the sum of two floats, and what rounding took off it (Knuth)."""
+    """Return the sum of two floats and its rounding error (Knuth's TwoSum)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
@@ -27,7 +27,7 @@ def _settled(high: Any, low: Any) -> Pair:
 
 
 def _finite(total: Any, rest: Any) -> Pair:
-    """Return a pair, whose rest is 0 where the sum is no finite number."""
+    """Return a pair with error 0 if the sum is not finite."""
     return total, np.where(np.isfinite(total), rest, 0.0)
 
 
@@ -54,7 +54,7 @@ def difference(ours: Pair, theirs: Pair) -> Any:
 
 
 def apart(left: Any, right: Any) -> Any:
-    """Return how far int64 numbers are above others, as float64 that is rounded once.
+    """Return differences of int64 numbers as float64, rounded once.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def apart(left: Any, right: Any) -> Any:
 
 
 def _split(value: Any) -> Pair:
-    """Return two floats of half the digits, whose sum a float is (Veltkamp)."""
+    """Return two floats of half the digits that sum to a float (Veltkamp)."""
     scaled = value * 134217729.0
     high = scaled - (scaled - value)
     return high, value - high
 
 
 def times(pair: Pair, factor: Any) -> Pair:
-    """Return pairs times integers of less than 54 bits."""
+    """Return pairs multiplied by integers of less than 54 bits."""
     n = _floats(factor)
     product = pair[0] * n
     (a, b), (c, d) = _split(pair[0]), _split(n)
@@ -86,7 +86,7 @@ def _floats(numbers: Any) -> Any:
 
 
 def mean_of(total: Pair, count: Any) -> Pair:
-    """Return the means of so many values, as pairs; NaN of none."""
+    """Return means from sums as pairs and counts; NaN for count 0."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         n = _floats(count)
         mean = total[0] / n
@@ -118,7 +118,7 @@ def of_words(high: Any, low: Any) -> Pair:
 
 
 def real_sums(codes: Any, groups: int, values: Any) -> Pair:
-    """Return the sum of the values of each group as pairs, of which NaNs are left out.
+    """Return the sum of each group's values as pairs, without NaNs.
 
     What each addition rounds off is added up beside the sum (Ogita, Rump and Oishi, 2005).
 
@@ -137,7 +137,7 @@ def real_sums(codes: Any, groups: int, values: Any) -> Pair:
 
 
 def pairs_of(words: Any) -> Pair:
-    """Return the sums of the fold ``pair`` as pairs."""
+    """Return the sums of the kernels' fold ``pair`` as pairs."""
     sums, excess = words.view(np.float64).T
     with np.errstate(invalid="ignore", over="ignore"):
         total, rest = _settled(sums, -excess)
@@ -170,7 +170,7 @@ def wide_sums(codes: Any, groups: int, values: Any) -> tuple[Any, Any]:
 
 
 def whole_means(high: Any, low: Any, counts: Any) -> Any:
-    """Return ``(high * 2**32 + low) / counts`` of int64 numbers, cut off towards zero; 0 of none.
+    """Return ``(high * 2**32 + low) / counts`` of int64, truncated to zero; 0 for count 0.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Options of aggregates, as pandas names them, and refusals of those that a dtype lacks."""
+"""Options of aggregates under pandas' names, and errors for unsupported dtypes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Options:
     interpolation: str = "linear"
 
     def least(self, default: int) -> int:
-        """Return the least number of values that have a result."""
+        """Return the minimum number of values for a result."""
         return default if self.min_count is None else self.min_count
 
     def shares(self) -> Any:
@@ -89,7 +89,7 @@ class Options:
 
 
 class CalledName(str):
-    """The name of an aggregate, with the arguments that it was called with."""
+    """Name of an aggregate, with the arguments of the call."""
 
     given: dict[str, Any]
     positional: tuple[Any, ...]
@@ -126,19 +126,19 @@ def options_of(how: str, given: dict[str, Any], positional: tuple[Any, ...] = ()
 
 
 class NotOfferedError(UnsupportedError, NotImplementedError):
-    """Arguments that no groups take, of the class that cuDF raises."""
+    """Arguments that groupbys do not accept, with cuDF's error class."""
 
 
 class AggregateTypeError(KeyTypeError):
-    """An aggregate that values of this dtype do not have."""
+    """An aggregate that this dtype does not support."""
 
 
 class SpanRangeError(AggregateTypeError, pd.errors.OutOfBoundsTimedelta):
-    """A sum or deviation of spans that is longer than any of their unit."""
+    """A sum or deviation of durations that overflows their unit."""
 
 
 class NoNumberError(AggregateTypeError, ValueError):
-    """Objects that are no numbers."""
+    """Objects that are not numbers."""
 
 
 _NUMBERS_ONLY = frozenset({"prod", "mean", "median", "std", "sem", "var", "quantile"})
@@ -168,7 +168,7 @@ _OFFERED = {
 
 
 def check_aggregate(values: Values, how: str) -> None:
-    """Raise AggregateTypeError or UnsupportedError unless values have an aggregate."""
+    """Raise AggregateTypeError or UnsupportedError if values do not support an aggregate."""
     if values.kind == "object" and how in {"std", "sem"}:
         words = [each for each in values.series if isinstance(each, str)]
         if words:

@@ -1,4 +1,4 @@
-"""Aggregates that need the rows of a group side by side: by group, or by group and value."""
+"""Aggregates over contiguous or sorted rows of each group, such as medians."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _by_group(states: States) -> tuple[Any, Any]:
-    """Return positions of the values that are not null, by group, and where each group begins."""
+    """Return positions of the non-null values by group, and the groups' offsets."""
     codes, there = states.groups.kept_codes, states.values.there
     codes = codes if there is None else codes[there]
     order = sorted_rows([codes]) if len(codes) else codes
@@ -40,7 +40,7 @@ _PLACES_OF_A_PAIR = 16
 
 
 def joined(states: States, options: Options) -> Any:
-    """Return the texts of each group, one behind the other."""
+    """Return the concatenated text of each group."""
     values, void = states.values, states.void(options.least(0), options)
     order, starts = _by_group(states)
     texts = pa.array(values.series, type=pa.large_string(), from_pandas=True)
@@ -56,12 +56,12 @@ def joined(states: States, options: Options) -> Any:
 
 
 def added(states: States, options: Options) -> Any:
-    """Return the objects of each group added up by Python."""
+    """Return the sum of the objects of each group, added by Python."""
     return _reduced_by_python(states, options, operator.add, 0)
 
 
 def multiplied(states: States, options: Options) -> Any:
-    """Return the product of the objects of each group by Python, where nulls are 1."""
+    """Return the product of the objects of each group by Python, with nulls as 1."""
     return _reduced_by_python(states, options, operator.mul, 1, states.groups.sizes > states.count)
 
 
@@ -69,7 +69,7 @@ def _reduced_by_python(
     states: States, options: Options, function: Callable[[Any, Any], Any], none: int,
     more: Any = None,
 ) -> Any:  # fmt: skip
-    """Return what a function makes of the objects of each group, `none` of none.
+    """Return a function's value for the objects of each group; `none` for no objects.
 
     It begins with `none` where a mask is set.
     """
@@ -129,7 +129,7 @@ def _reduced(ufunc: Any, numbers: Any, starts: Any, empty: Any) -> Any:
 
 
 def distinct(states: States, options: Options) -> Any:
-    """Return the number of different values of each group."""
+    """Return the number of distinct values of each group."""
     values, codes = states.values, states.groups.kept_codes
     there = values.there
     if values.is_number and values.kind != "float" and (there is None or options.dropna):
@@ -146,7 +146,7 @@ def distinct(states: States, options: Options) -> Any:
 
 
 def _distinct(states: States, *, with_nulls: bool) -> tuple[Any, Any]:
-    """Return the groups of all rows, and the first row of each value of each group."""
+    """Return the groups of all rows, and the first row of each distinct value of each group."""
     values, codes = states.values, states.groups.kept_codes
     nulls = [] if values.nulls is None else [values.nulls]
     _, heads = numbered([values.series, codes, *nulls])
@@ -156,7 +156,7 @@ def _distinct(states: States, *, with_nulls: bool) -> tuple[Any, Any]:
 
 
 def distinct_values(states: States, _: Options) -> Any:
-    """Return an array of the different values of each group, in order of appearance."""
+    """Return an array of each group's distinct values, in order of appearance."""
     codes, rows = _distinct(states, with_nulls=True)
     return _parts(states, rows[np.argsort(codes[rows], kind="stable")], codes[rows], arrays=True)
 
@@ -181,7 +181,7 @@ def _parts(states: States, order: Any, codes: Any, *, arrays: bool) -> Any:
 
 
 def _selected(states: States, places: Callable[[Any], tuple[Any, ...]]) -> Callable[..., Any]:
-    """Return the function of groups and places that tells the numbers there, if each were sorted.
+    """Return a function that selects order statistics by group and rank.
 
     It does so for the `places` of a group of some size.
     """
@@ -232,7 +232,7 @@ def medians(states: States, options: Options) -> Any:
 
 
 def _between(values: Values, below: Any, above: Any, share: Any, *, middle: bool) -> Any:
-    """Return numbers between two numbers each: float64.
+    """Return interpolated numbers between pairs of numbers, as float64.
 
     Of datetimes and spans whole ones, cut off towards zero: halves are exact. Beside infinities
     they are pandas': the mean of both in the `middle`, and otherwise a share of the way to the
@@ -259,7 +259,7 @@ def _between(values: Values, below: Any, above: Any, share: Any, *, middle: bool
 
 
 def _apart(below: Any, above: Any) -> Any:
-    """Return how far numbers are above others, as float64; integers may be of any size."""
+    """Return differences of numbers as float64, for integers of any size."""
     kind = below.dtype.kind
     if kind in "iu":
         words = (each.astype(f"{kind}8").view(np.uint64) for each in (above, below))
@@ -276,7 +276,7 @@ def _result(states: States, made: Any, void: Any) -> Any:
 
 
 def quantiles(states: States, options: Options) -> Any:
-    """Return the quantiles of each group's values, for several q one behind the other."""
+    """Return the quantiles of each group's values, concatenated for several q."""
     values, how, wanted = states.values, options.interpolation, options.shares()
     count = np.repeat(states.ordered_count, len(wanted))
     void = count < 1

@@ -20,7 +20,7 @@ from dgpuhash.tables.columns.aggregates import ColumnReduction, reduce_groups
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What the rows of two columns tell of each group, where neither is null.
+    """Counts, means and sums of products of two columns, by group, without nulls.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ def _finite(column: pd.Series) -> pd.Series:
 
 
 def floats(groups: Groups, column: pd.Series, how: str) -> Any:
-    """Return the rows of a column that are in a group as float64, less a value of the column.
+    """Return a column's rows in groups as float64, less one of the column's values.
 
     As pandas does, `corr` leaves infinities out.
     """
@@ -116,7 +116,7 @@ def moments(groups: Groups, left: Any, right: Any) -> Moments:
 
 
 def moments_of_all(groups: Groups, columns: Sequence[Any]) -> Callable[[int, int], Moments]:
-    """Return a function of the moments of two columns by number, the first not above the second.
+    """Return a function of the moments of two columns by number, in ascending order.
 
     Without nulls all pairs share the means and the deviations from them.
     """
@@ -150,7 +150,7 @@ def moments_of_all(groups: Groups, columns: Sequence[Any]) -> Callable[[int, int
 
 
 def _aggregate(found: Moments, how: str, least: int, ddof: int) -> Any:
-    """Return covariances or correlations; NaN of fewer than `least` rows."""
+    """Return covariances or correlations; NaN for fewer than `least` rows."""
     count = found.count
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         if how == "cov":

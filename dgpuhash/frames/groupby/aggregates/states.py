@@ -1,4 +1,4 @@
-"""States of a column's groups: few words a group, from which aggregates follow."""
+"""States of a column's groups: counts, sums and extremes, the input of aggregates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORDS = {
 
 
 class States:
-    """The states of one column's groups, by name, and what they are states of.
+    """States of one column's groups by name, computed at first use.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class States:
         self.ranked = ranked
 
     def void(self, least: int, options: Options, counts: Any = None) -> Any | None:
-        """Return a mask of the groups without a result: too few values, or a null that counts.
+        """Return a mask of groups without a result: too few values, or a null that counts.
 
         None where all have one. `counts` are those of the values; by default of all that are not
         null.
@@ -77,12 +77,12 @@ class States:
 
     @functools.cached_property
     def decimal_parts(self) -> tuple[Any, ...]:
-        """The sums of each group's decimals, in parts; see `decimals`."""
+        """The sums of each group's decimals, as limbs; see `decimals`."""
         return decimals.part_sums(self.values, codes_of(self), len(self.groups))
 
     @functools.cached_property
     def count(self) -> Any:
-        """The number of values of each group that are not null."""
+        """The number of non-null values of each group."""
         there = self.values.there
         if there is None:
             return self.groups.sizes
@@ -115,7 +115,7 @@ class States:
 
     @property
     def strays(self) -> Any:
-        """The number of NaNs of each group that are no nulls."""
+        """The number of non-null NaNs of each group."""
         return np.bincount(
             self.groups.kept_codes[[] if self.values.stray is None else self.values.stray],
             minlength=len(self.groups),
@@ -128,7 +128,7 @@ class States:
 
     @property
     def magnitudes(self) -> tuple[Any, Any]:
-        """The sums of the sizes of floats, and how many are not 0."""
+        """The sums of absolute values of floats, and the number of nonzero ones."""
         codes, groups, sizes = codes_of(self), len(self.groups), np.abs(self._floats)
         with np.errstate(over="ignore"):
             whole = sizes.sum()
@@ -141,18 +141,18 @@ class States:
 
     @property
     def _floats(self) -> Any:
-        """The floats that may be no null."""
+        """The floats of a column that may have NaN as a value."""
         return self._numbers.astype(np.float64, copy=False)
 
     @property
     def _numbers(self) -> Any:
-        """The numbers that may be no null."""
+        """The numbers of a column that may have NaN as a value."""
         values = self.values
         return values.numbers if values.read is None else values.numbers[values.read]
 
     @functools.cached_property
     def stray(self) -> Any | None:
-        """A mask of the groups with a NaN that is no null, None where there is none."""
+        """A mask of the groups with a non-null NaN; None if there is none."""
         found = self.values.stray
         if found is None:
             return None
@@ -175,7 +175,7 @@ class States:
         return ordered.products(self)
 
     def results(self, found: Any, void: Any) -> Any:
-        """Return numbers as the column has them, null where masked.
+        """Return numbers in the column's dtype, null where masked.
 
         A NaN that arises, as of infinities, is a null but where the library keeps both apart.
         """
@@ -185,19 +185,19 @@ class States:
         return self.values.results(found, void)
 
     def check_digits(self, how: str, field: str) -> None:
-        """Raise an error where a field is not known well enough; of rows it is."""
+        """Raise an error if a field is too inexact; states of rows never are."""
 
     def extreme(self, state: str) -> Any:
-        """Return the least or greatest value of each group, of groups without values anything."""
+        """Return the minimum or maximum of each group, undefined without values."""
         return numbers_of_words(self.words[state], self.values.extremes_dtype, self.xp)
 
     def row(self, state: str) -> Any:
-        """Return the first or last row of each group that is not null, -1 for none."""
+        """Return the first or last non-null row of each group, -1 for none."""
         rows = self.words[state].view(np.int64) - (state == "last")
         return self._rows_of(np.where(self.count > 0, rows, -1))
 
     def rows_with(self, state: str) -> Any:
-        """Return the first row of each group that has its least or greatest value, -1 for none."""
+        """Return the first row with each group's minimum or maximum, -1 for none."""
         values, codes = self.values, codes_of(self)
         column = values.sortable if values.read is None else values.sortable[values.read]
         wanted = self.extreme(state).astype(column.dtype)
@@ -208,7 +208,7 @@ class States:
         return self._rows_of(rows)
 
     def value_of(self, state: str, void: Any) -> Any:
-        """Return the least or greatest value of each group as values of the column.
+        """Return the minimum or maximum of each group as values of the column.
 
         Null where a mask is set.
         """
@@ -220,7 +220,7 @@ class States:
         return values.at(np.where(void, -1, at[np.where(void, 0, wanted).astype(np.int64)]))
 
     def end(self, state: str, least: int, *, nulls: bool) -> Any:
-        """Return the first or last value of each group; null where there are fewer than `least`.
+        """Return the first or last value of each group; null for fewer than `least` values.
 
         `nulls`: nulls count as values.
         """
@@ -233,11 +233,11 @@ class States:
         return made
 
     def whole_means(self) -> Any:
-        """Return the means of moments and spans, cut off to whole units towards zero."""
+        """Return the means of datetimes and durations, truncated to whole units."""
         return numbers.whole_means(*self.wide, self.count)
 
     def _rows_of(self, rows: Any) -> Any:
-        """Return the rows among all that are in a group, of positions among those not null."""
+        """Return row numbers for positions among the non-null values."""
         read = self.values.read
         return rows if read is None else np.append(read, -1)[rows]
 
@@ -277,13 +277,13 @@ def states_of(groups: Groups, wanted: Iterable[tuple[Values, Iterable[str]]]) ->
 
 
 def extremes_of(values: Values, state: str, codes: Any, groups: int) -> Any:
-    """Return the ``least`` or ``greatest`` of numbers in each group; without numbers no bound."""
+    """Return the ``least`` or ``greatest`` number of each group; a bound for empty groups."""
     words = reduce_groups(backend.get("cpu"), codes, groups, [_reduction(values, state)])
     return numbers_of_words(words[0], values.extremes_dtype, np)
 
 
 def codes_of(states: States) -> Any:
-    """Return the groups of the values that kernels read."""
+    """Return the group codes of the values that kernels read."""
     codes, read = states.groups.kept_codes, states.values.read
     return codes if read is None else codes[read]
 
@@ -357,7 +357,7 @@ def _squares(states: States) -> Any:
 
 
 def squares_are_exact(spread: int, count: Any) -> bool:
-    """Return whether `squares_of_integers` is, for integers that differ by at most `spread`."""
+    """Return whether `squares_of_integers` is exact for integers with this `spread`."""
     return (spread + 1) ** 2 * (int(count.max()) if len(count) else 0) < 2**63
 
 

@@ -1,4 +1,4 @@
-"""The aggregates: which states each needs, and how its result follows from them."""
+"""Table of the aggregates: the states needed by each, and the result from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgpuhash.frames.groupby.aggregates.states import States
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """An aggregate of one column of any library.
+    """An aggregate of one column, for any library.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def _sum(states: States, options: Options) -> Any:
 
 
 def _with_stray(states: States, results: Any, void: Any) -> Any:
-    """Return results, NaN for groups with a NaN that is no null."""
+    """Return results with NaN for groups that have a non-null NaN."""
     if states.stray is not None:
         results = states.xp.where(states.stray, results.dtype.type(np.nan), results)
     if states.groups.keeps_nan:
@@ -72,7 +72,7 @@ def _with_stray(states: States, results: Any, void: Any) -> Any:
 
 
 def _check_range(states: States, void: Any) -> None:
-    """Raise SpanRangeError where a sum of spans is none."""
+    """Raise SpanRangeError if a sum of durations overflows."""
     high, low = states.wide
     high = high + (low >> 32)
     wrong = high != high.astype(np.int32)
@@ -180,7 +180,7 @@ def _position(name: str) -> Callable[[States, Options], Any]:
 
 
 def _own(name: str) -> Callable[[States, Options], Any]:
-    """Return the aggregate that each library has a way of its own for."""
+    """Return the library-specific implementation of an aggregate."""
     return lambda states, options: getattr(states.own, name)(states, options)
 
 

@@ -1,4 +1,4 @@
-"""Columns whose rows are aggregated: numbers, nulls, ranks, and the order of keys."""
+"""Columns to aggregate: numbers, nulls, ranks and sort order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MASKED: dict[str, Any] = {
 
 
 def kind_of(dtype: Any) -> str:
-    """Return the kind of a dtype: what its columns are aggregated as.
+    """Return the kind of a dtype, which decides how columns are aggregated.
 
     One of ``bool int uint float complex datetime timedelta period text category object decimal
     arrow other``.
@@ -72,7 +72,7 @@ def _is_number(arrow: Any) -> bool:
 
 
 def nulls_of(series: pd.Series) -> Any | None:
-    """Return a mask of the nulls of a column, None where there are none.
+    """Return a mask of the nulls of a column, None if there are none.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def nulls_of(series: pd.Series) -> Any | None:
 
 
 class Values:
-    """Rows of a column that are aggregated.
+    """Rows of a column to aggregate.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class Values:
 
     @functools.cached_property
     def storage(self) -> str:
-        """How results are stored: as NumPy's arrays, with a mask, or as Arrow's."""
+        """Storage of results: NumPy, masked, or Arrow."""
         if isinstance(self.dtype, np.dtype):
             return "numpy"
         if isinstance(self.dtype, pd.ArrowDtype):
@@ -130,17 +130,17 @@ class Values:
 
     @functools.cached_property
     def nulls(self) -> Any | None:
-        """A mask of the nulls, None where there are none."""
+        """A mask of the nulls, None if there are none."""
         return nulls_of(self.series)
 
     @functools.cached_property
     def there(self) -> Any | None:
-        """The positions of the values that are not null, None for all."""
+        """The positions of the non-null values, None for all."""
         return None if self.nulls is None else np.flatnonzero(~self.nulls)
 
     @functools.cached_property
     def numbers(self) -> Any:
-        """The values as NumPy numbers; moments and spans as int64 counts. Nulls mean nothing."""
+        """The values as NumPy numbers; datetimes and durations as int64. Undefined for nulls."""
         dtype, series = self.dtype, self.series
         if self.kind == "period":
             return series.array.asi8
@@ -161,7 +161,7 @@ class Values:
 
     @property
     def numbers_dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype of the numbers as the column has them."""
+        """The NumPy dtype of the column's numbers."""
         if self.storage == "masked":
             return np.dtype(self.dtype.numpy_dtype)
         if self.storage == "arrow":
@@ -170,13 +170,13 @@ class Values:
 
     @functools.cached_property
     def _extent(self) -> tuple[int, int]:
-        """The least and the greatest of integers; 0 without any."""
+        """The minimum and maximum of integers; 0 without any."""
         there = self.numbers if self.there is None else self.numbers[self.there]
         return (int(there.min()), int(there.max())) if len(there) else (0, 0)
 
     @functools.cached_property
     def are_small(self) -> bool:
-        """Whether float64 tells the sum of any of the values, which are integers."""
+        """Whether float64 is exact for every sum of the integers."""
         if self.kind == "bool":
             return len(self) <= 2**53
         if self.kind not in {"int", "uint"}:
@@ -186,7 +186,7 @@ class Values:
 
     @property
     def spread(self) -> int | None:
-        """By how much integers differ at most; None of others, and where sums leave 64 bits."""
+        """The range of integers; None for other types, and where sums leave 64 bits."""
         if self.kind not in {"bool", "int", "uint"}:
             return None
         least, most = (0, 1) if self.kind == "bool" else self._extent
@@ -194,7 +194,7 @@ class Values:
 
     @functools.cached_property
     def origin(self) -> int:
-        """What is taken off integers, so that float64 tells their differences; 0 for most."""
+        """Offset subtracted from integers so that float64 is exact; mostly 0."""
         if self.kind == "float" or self.kind == "bool":
             return 0
         least, most = self._extent
@@ -206,7 +206,7 @@ class Values:
 
     @functools.cached_property
     def floats(self) -> Any:
-        """The numbers less `origin`, as float64; those of nulls mean nothing."""
+        """The numbers less `origin`, as float64; undefined for nulls."""
         if self.origin == 0:
             return self.numbers.astype(np.float64, copy=False)
         words = self.numbers.astype(np.uint64, copy=False)
@@ -214,7 +214,7 @@ class Values:
 
     @functools.cached_property
     def stray(self) -> Any | None:
-        """The positions of NaNs that are no nulls, None where there are none."""
+        """The positions of non-null NaNs, None if there are none."""
         if self.kind != "float" or self.storage == "numpy":
             return None
         found = np.isnan(self.numbers)
@@ -224,7 +224,7 @@ class Values:
 
     @functools.cached_property
     def unordered(self) -> Any | None:
-        """A mask of the values that have no order: nulls, and NaNs; None where there are none."""
+        """A mask of the nulls and NaNs; None if there are none."""
         if self.stray is None:
             return self.nulls
         mask = np.zeros(len(self), bool) if self.nulls is None else self.nulls.copy()
@@ -243,7 +243,7 @@ class Values:
 
     @property
     def unit(self) -> str:
-        """The unit of moments and spans."""
+        """The unit of datetimes and durations."""
         if isinstance(self.dtype, pd.ArrowDtype):
             return str(self.dtype.pyarrow_dtype.unit)
         if isinstance(self.dtype, pd.DatetimeTZDtype):
@@ -252,7 +252,7 @@ class Values:
 
     @property
     def is_number(self) -> bool:
-        """Whether the kernels read the values: numbers, moments and spans."""
+        """Whether kernels read the values: numbers, datetimes and durations."""
         return self.kind in {"bool", "int", "uint", "float", "datetime", "timedelta", "period"}
 
     @property
@@ -263,7 +263,7 @@ class Values:
 
     @property
     def are_ticks(self) -> bool:
-        """Whether the values are counts of units: moments, spans or periods."""
+        """Whether the values count units: datetimes, durations or periods."""
         return self.kind in {"datetime", "timedelta", "period"}
 
     @property
@@ -273,23 +273,23 @@ class Values:
 
     @functools.cached_property
     def sortable(self) -> Any:
-        """Numbers that compare as the values do; those of nulls mean nothing."""
+        """Numbers in the order of the values; undefined for nulls."""
         return self.numbers if self.is_number else ranks(self.series)
 
     @property
     def extremes_dtype(self) -> np.dtype[Any]:
-        """The dtype of the least and greatest of `sortable` among states."""
+        """The dtype of the minimum and maximum of `sortable` in states."""
         dtype = self.sortable.dtype
         return dtype if dtype.kind == "f" else np.dtype("i8" if dtype.kind == "i" else "u8")
 
     @property
     def sums_dtype(self) -> type[np.generic]:
-        """The dtype of sums of numbers that are no floats."""
+        """The dtype of sums of integers."""
         return np.uint64 if self.kind == "uint" else np.int64
 
     @functools.cached_property
     def truths(self) -> Any:
-        """Whether each value is true in Python, as uint8."""
+        """The truth value of each value in Python, as uint8."""
         if self.kind == "text":
             lengths = self.series.str.len()
             return (lengths.fillna(0).to_numpy(np.float64) > 0).astype(np.uint8)
@@ -310,7 +310,7 @@ class Values:
         return (self.numbers != 0).view(np.uint8)
 
     def results(self, values: Any, nulls: Any = None) -> Any:
-        """Return numbers as an array stored as this column is, with nulls where a mask is set."""
+        """Return numbers as an array in this column's storage, with nulls where masked."""
         nulls = nulls if nulls is not None and nulls.any() else None
         if self.storage == "masked":
             mask = np.zeros(len(values), bool) if nulls is None else nulls
@@ -326,18 +326,18 @@ class Values:
 
     @property
     def counts(self) -> Callable[[Any], Any]:
-        """The function of numbers of values that are no null, stored as this column is."""
+        """Return counts of non-null values in this column's storage."""
         return self.results
 
     def sizes(self, sizes: Any) -> Any:
-        """Return numbers of rows, of texts in the integers that belong to their dtype."""
+        """Return row counts in the integer dtype that fits this column's storage."""
         masked = self.kind == "text" and isinstance(self.dtype, pd.StringDtype)
         if masked and self.dtype.na_value is pd.NA and self.dtype.storage == "pyarrow":
             return pd.arrays.IntegerArray(sizes, np.zeros(len(sizes), bool))
         return self.results(sizes)
 
     def narrowed(self, sums: Any) -> Any:
-        """Return sums in the dtype of the values where that holds all of them, as pandas does."""
+        """Return sums in the dtype of the values if they all fit, as pandas does."""
         if self.kind == "bool":
             return sums
         if self.kind == "float":
@@ -346,7 +346,7 @@ class Values:
         return narrow if len(sums) == 0 or (narrow == sums).all() else sums
 
     def decided(self, found: Any, name: str, nulls: Any | None) -> Any:
-        """Return whether ``any`` or ``all`` values of groups are true; `nulls`: which have one.
+        """Return whether ``any`` or ``all`` values of each group are true, given its `nulls`.
 
         None where nulls are left out.
         """
@@ -363,7 +363,7 @@ class Values:
         return self.results(found, nulls & ~(found if name == "any" else ~found))
 
     def cast(self, results: Any, *, wide: Any = np.float32) -> Any:
-        """Return float64 results in the dtype of floats; they stay float64 for other numbers.
+        """Return float64 results in the column's float dtype; float64 for other numbers.
 
         Those of NumPy's float16 are `wide` where its digits do not have them, as in pandas.
         """
@@ -377,7 +377,7 @@ class Values:
             return made if ((made == exact) | np.isnan(exact)).all() else exact
 
     def ticks(self, counts: Any, nulls: Any = None) -> Any:
-        """Return int64 counts as moments, spans or periods of this column's dtype."""
+        """Return int64 counts as datetimes, durations or periods of this column's dtype."""
         dtype: Any = self.dtype
         counts = np.ascontiguousarray(counts, np.int64)
         if nulls is not None:
@@ -396,7 +396,7 @@ class Values:
         return made.array
 
     def spans(self, counts: Any, nulls: Any) -> Any:
-        """Return float counts as spans of the unit of this column's datetimes or spans.
+        """Return float counts as durations in this column's unit.
 
         They are cut off towards zero, but for those that are whole up to the digits of a float.
         """
@@ -411,12 +411,12 @@ class Values:
         return pd.Series(made.view(f"m8[{self.unit}]")).array
 
     def at(self, rows: Any) -> Any:
-        """Return the values at positions, null where a position is -1."""
+        """Return the values at positions; null for -1."""
         return taken(self.series, rows)
 
 
 def taken(series: pd.Series, rows: Any) -> Any:
-    """Return the values at positions as an array, null where a position is -1.
+    """Return the values at positions as an array; null for -1.
 
     Raises ColumnError where float64 would round an integer.
 
@@ -429,7 +429,7 @@ def taken(series: pd.Series, rows: Any) -> Any:
 
 
 def key_order(columns: list[pd.Series], *, in_runs: bool = False) -> Any:
-    """Return the positions of rows in the order of several key columns, nulls last.
+    """Return the sort order of rows by several key columns, nulls last.
 
     Of rows that come `in_runs`, a few parts in order one behind the other, the runs are merged:
     that takes little memory besides the positions.
@@ -456,7 +456,7 @@ def key_order(columns: list[pd.Series], *, in_runs: bool = False) -> Any:
 
 
 def ranks(column: pd.Series) -> Any:
-    """Return integers that compare as the values of a column do; those of nulls mean nothing.
+    """Return integers in the order of a column's values; undefined for nulls.
 
     Raises
     ------
@@ -479,7 +479,7 @@ def ranks(column: pd.Series) -> Any:
 
 
 def _object_ranks(column: pd.Series) -> Any:
-    """Return the ranks of Python's objects: numbers come before texts, as pandas has it."""
+    """Return the ranks of Python objects: numbers before text, as in pandas."""
     nulls = column.isna().to_numpy()
     places: dict[Any, int] = {}
     numbers = [
@@ -510,7 +510,7 @@ def _sorted(values: list[Any]) -> list[Any]:
 
 
 def _sortable(column: pd.Series) -> list[tuple[Any, Any | None]]:
-    """Return values that NumPy sorts, the first of which count most, and masks of nulls."""
+    """Return NumPy-sortable arrays, the first most significant, and masks of nulls."""
     dtype: Any = column.dtype
     if is_plain(dtype):
         return [sortable(column)]

@@ -1,1 +1,1 @@
-"""Groupbys of cuDF frames, with cuDF's dtypes and labels."""
+"""Groupby of cuDF frames, with cuDF's dtypes and labels."""

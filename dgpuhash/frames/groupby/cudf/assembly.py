@@ -1,4 +1,4 @@
-"""Results of a groupby as cuDF frames and Series, with cuDF's labels; ``value_counts``."""
+"""Build the cuDF frames and Series returned by a groupby; ``value_counts``."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def with_keys(
 
 
 def index_with_level(groups: CudfGroups, values: Any, name: Any = None) -> Any:
-    """Return the labels of groups, each once for each of some values, which are the last level."""
+    """Return the groups' labels with a further level of values, one row for each."""
     keys, last = _repeated(groups.columns, values)
     return index_of_columns([*keys, last], [*(key.name for key in groups.keys), name])
 
 
 def _repeated(keys: list[Any], values: Any) -> tuple[list[Any], Any]:
-    """Return columns with each row as often as there are values, and the values beside them."""
+    """Return columns with each row repeated per value, and the values beside them."""
     frames = frames_named("cudf")
     xp: Any = frames.xp
     groups, count = len(keys[0]), len(values)
@@ -90,7 +90,7 @@ def value_counts(
     ascending: bool,
     dropna: bool,
 ) -> Any:
-    """Return how often the values of a row of columns occur together in each group.
+    """Return how often each distinct row of some columns occurs in each group.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def value_counts(
 def _counted(
     groups: CudfGroups, columns: Sequence[tuple[Any, CudfValues]], subset: Sequence[Any] | None
 ) -> list[GroupingKey]:
-    """Return the columns that are counted, as keys."""
+    """Return the columns to count, as keys."""
     keys = {key.name for key in groups.keys}
     wanted = labels_to_count([label for label, _ in columns], subset, keys)
     made = []

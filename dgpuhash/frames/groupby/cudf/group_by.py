@@ -1,4 +1,4 @@
-"""Groups of a cuDF frame's rows: what is aggregated, and every aggregate as a method."""
+"""CudfGroupBy: groupby of a cuDF frame, with a method for each aggregate."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from dgpuhash.typing import AggregateLike, AnyFrame
 
 
 class RowMethods(ABC):
-    """Methods that choose rows."""
+    """Methods that select rows of groups."""
 
     # CudfGroups, which pandas' functions of rows take for theirs.
     _groups: Any
@@ -53,17 +53,17 @@ class RowMethods(ABC):
     @property
     @abstractmethod
     def _chosen(self) -> Any:
-        """What rows are chosen of: the frame with its keys, or the columns that were asked for."""
+        """The frame to select rows of: with its keys, or the selected columns."""
 
     def head(self, n: int = 5, *, preserve_order: bool = True) -> Any:
-        """Return the first `n` rows of each group; without the last ones if negative.
+        """Return the first `n` rows of each group; all but the last ``-n`` if negative.
 
         In the order of the frame, or by group.
         """
         return self._rows(selections.rows_before(self._groups, n), preserve_order)
 
     def tail(self, n: int = 5, *, preserve_order: bool = True) -> Any:
-        """Return the last `n` rows of each group; without the first ones if negative.
+        """Return the last `n` rows of each group; all but the first ``-n`` if negative.
 
         In the order of the frame, or by group.
         """
@@ -71,7 +71,7 @@ class RowMethods(ABC):
 
     @property
     def nth(self) -> Nth:
-        """The rows at places of their group: ``nth(n)`` or ``nth[n]``.
+        """Rows at given positions of their group: ``nth(n)`` or ``nth[n]``.
 
         A number, a slice, or a list of these.
         """
@@ -89,13 +89,13 @@ class RowMethods(ABC):
 
 
 class Nth:
-    """The rows at places of their group, by a call or by an index."""
+    """Rows at given positions of their group, by a call or by an index."""
 
     def __init__(self, groups: RowMethods) -> None:
         self._groups = groups
 
     def __call__(self, n: Any, dropna: str | None = None) -> Any:
-        """Return the rows at places of their group: a number, a slice, or a list of these."""
+        """Return the rows at given positions: a number, a slice, or a list of these."""
         if dropna is not None:
             raise NotOfferedError("nth with dropna=; group frame.dropna()")
         return self[n]
@@ -111,7 +111,7 @@ _BUILTINS = {sum: "sum", max: "max", min: "min"}
 
 
 class _Methods:
-    """What a function is called with: each method tells its name and arguments."""
+    """Recorder that a function is called with, to find the aggregate that it calls."""
 
     def __getattr__(self, name: str) -> Any:
         def method(*args: Any, **kwargs: Any) -> CalledName:
@@ -123,7 +123,7 @@ class _Methods:
 
 
 def named(func: Any) -> Any:
-    """Return what ``agg`` is given, with names of aggregates in place of functions that are so.
+    """Return the arguments of ``agg`` with names for functions that call one aggregate.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def named(func: Any) -> Any:
 
 
 def named_pair(pair: Any) -> Any:
-    """Return a column and what is aggregated of it, with a name in place of a function."""
+    """Return a column and its aggregate, with a name in place of a function."""
     if hasattr(pair, "aggfunc"):
         return (pair.column, _one(pair.aggfunc)) if _is_function(pair.aggfunc) else pair
     if isinstance(pair, tuple) and len(pair) == 2:
@@ -155,7 +155,7 @@ def _title(function: Any) -> str:
 
 
 def _one(how: Any) -> Any:
-    """Return the aggregate that a function calls, or what else is given as it is."""
+    """Return the aggregate that a function calls; other arguments unchanged."""
     if isinstance(how, str):
         return how if type(how) is not str else _ALIASES.get(how, how)
     if not _is_function(how):
@@ -171,7 +171,7 @@ def _one(how: Any) -> Any:
 
 
 def refuse(function: Any, names: Iterable[str]) -> None:
-    """Raise UnsupportedError for a function that names no aggregate; tell the names of all."""
+    """Raise UnsupportedError for a function that is no aggregate, listing all names."""
     raise UnsupportedError(
         f"the function {getattr(function, '__name__', function)!r} as an aggregate; give one of "
         f"the names {', '.join(names)}"
@@ -179,7 +179,7 @@ def refuse(function: Any, names: Iterable[str]) -> None:
 
 
 def without_repeats(func: Any) -> Any:
-    """Return what ``agg`` is given, each aggregate of a column once, as cuDF has it."""
+    """Return the arguments of ``agg`` without repeated aggregates, as cuDF does."""
     if not isinstance(func, Mapping):
         return func
     made = {}
@@ -205,11 +205,11 @@ _OF_OWN_DTYPE = {"sum", "prod", "mean", "median", "var", "std"}
 
 
 class NothingToAggregateError(AggregateTypeError, pd.errors.DataError):
-    """An aggregate that no column has."""
+    """An aggregate that no column supports."""
 
 
 class CudfGroupBy(GroupByBase, RowMethods):
-    """Groups of the rows of a cuDF frame, made by `dgpuhash.groupby`.
+    """Groupby of a cuDF frame, returned by `dgpuhash.groupby`.
 
     Arguments are those of a groupby of pandas frames; dtypes and labels of results are cuDF's. All
     is computed on the GPU of the frame.
@@ -231,7 +231,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
 
     @functools.cached_property
     def _data(self) -> Any:
-        """What is aggregated."""
+        """The columns to aggregate."""
         frame = self._frame
         if frame.ndim == 1:
             return frame
@@ -245,7 +245,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
 
     @functools.cached_property
     def _one(self) -> bool:  # type: ignore[override]
-        """Whether one column is aggregated, to a Series."""
+        """Whether one column is aggregated to a Series."""
         if self._frame.ndim == 1 or self._selection is None or isinstance(self._selection, list):
             return bool(self._frame.ndim == 1)
         return not columns_of(self._frame).multiindex or bool(self._data.ndim == 1)
@@ -260,7 +260,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
 
     @property
     def _positions(self) -> list[int]:
-        """The positions of what is aggregated among the columns of the frame."""
+        """The positions in the frame of the columns to aggregate."""
         if self._frame.ndim == 1:
             return [0]
         labels = list(self._frame.columns)
@@ -283,7 +283,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
         return pd.Index([self._name]) if self._one else self._data.columns
 
     def _places(self, how: str, options: Options) -> list[int]:
-        """Return the positions of the columns that an aggregate takes."""
+        """Return the positions of the columns that support an aggregate."""
         places = list(range(len(self._columns)))
         if options.numeric_only:
             return [place for place in places if self._columns[place].is_numeric]
@@ -381,7 +381,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
         return array_column(self._groups.sizes)
 
     def unique(self) -> Any:
-        """Return a list of the different values of each group."""
+        """Return a list of the distinct values of each group."""
         return self._aggregated("unique", Options())
 
     @function_translates_memory_errors
@@ -393,7 +393,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
         ascending: bool = False,
         dropna: bool = True,
     ) -> Any:
-        """Return how often the values of a row occur together in each group.
+        """Return how often each distinct row occurs in each group.
 
         Parameters
         ----------
@@ -421,7 +421,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
 
 
 def _one_column(made: Any) -> Any:
-    """Return aggregates of a column without its label, as cuDF has them; a Series of one."""
+    """Return a column's aggregates without its label, as cuDF does; one as a Series."""
     if made.shape[1] == 1:
         return made.iloc[:, 0]
     if made.columns.nlevels > 1:
@@ -430,7 +430,7 @@ def _one_column(made: Any) -> Any:
 
 
 def labels_of(states: States, how: str, options: Options, rows: Any, index: Any) -> Any:
-    """Return the labels of rows, -1 for none; of labels of several levels their positions."""
+    """Return the index labels of rows, -1 for none; positions for several levels."""
     if not options.skipna:
         raise SpecError(f"{how} with skipna=False")
     check_labelled(how, options, nulls=False, lacking=bool(len(rows) and int(rows.min()) < 0))
@@ -440,4 +440,4 @@ def labels_of(states: States, how: str, options: Options, rows: Any, index: Any)
 
 
 class UnnamedError(SpecError, TypeError):
-    """What is neither the name of an aggregate nor a function."""
+    """An argument that is neither the name of an aggregate nor a function."""

@@ -1,4 +1,4 @@
-"""Keys and groups of the rows of a cuDF frame: numbers, order and keys, on the device."""
+"""CudfGroups: group numbers, order and keys of a cuDF frame's rows, on the device."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ROWS = ColumnReduction(None, "u1", "one", "sum")
 
 
 def compared(keys: Sequence[tuple[Any, Any]]) -> KeyColumns:
-    """Return key columns that are equal where these Series or columns are.
+    """Return key columns that are equal where these Series or columns are equal.
 
     Parameters
     ----------
@@ -130,21 +130,21 @@ class CudfGroups:
 
     @property
     def numbers(self) -> Any:
-        """The number of each row's group in order of appearance, also of those left out."""
+        """The group number of each row in order of appearance, dropped groups included."""
         return self._numbered[0] if self._grouped is None else self._grouped.groups.codes
 
     def number(self) -> None:
-        """Compute the numbers of rows now, so that no pass before finds the groups, too."""
+        """Compute the group numbers now, to save another pass over the rows."""
         assert self.numbers is not None
 
     @property
     def numbered_groups(self) -> int:
-        """How many groups there are with those that are left out."""
+        """The number of groups, dropped ones included."""
         return len(self._first)
 
     @functools.cached_property
     def order(self) -> Any | None:
-        """The numbers of the groups in the order of the result, None for all by number."""
+        """The group numbers in the order of the result, None for ascending ones."""
         if not len(self._first):
             return None
         table, kept = self._keys_by_number, None
@@ -168,11 +168,11 @@ class CudfGroups:
 
     @functools.cached_property
     def _keys_by_number(self) -> list[Any]:
-        """The keys of the groups by number, as columns of pylibcudf."""
+        """The keys of the groups by number, as pylibcudf columns."""
         return gather([column.to_pylibcudf() for column in self._key_columns], self._first)
 
     def arranged(self, array: Any) -> Any:
-        """Return values of groups by number in the order of the result."""
+        """Return values by group number in the order of the result."""
         return array if self.order is None else gather_rows(array, self.order)
 
     @functools.cached_property
@@ -182,7 +182,7 @@ class CudfGroups:
 
     @property
     def columns(self) -> list[Any]:
-        """New columns: for each key its value in each group of the result."""
+        """New columns with the keys of each group of the result."""
         order, data = self.order, self._key_columns
         table = vars(self).pop("_keys_by_number", None)
         if table is None or not len(self):
@@ -197,7 +197,7 @@ class CudfGroups:
 
     @functools.cached_property
     def codes(self) -> Any:
-        """The place of each row's group in the result, -1 for rows in none."""
+        """The position of each row's group in the result, -1 for dropped rows."""
         if self.order is None:
             return self.numbers
         rank = self.xp.full(self.numbered_groups, -1, np.int64)
@@ -205,7 +205,7 @@ class CudfGroups:
         return gather_rows(rank, self.numbers)
 
     def reduce(self, wanted: dict[Hashable, ColumnReduction]) -> None:
-        """Compute what is not known yet of some reductions, in one pass over the rows."""
+        """Compute missing reductions in one pass over the rows."""
         missing = {key: each for key, each in wanted.items() if key not in self._words}
         if not missing:
             return
@@ -221,17 +221,17 @@ class CudfGroups:
         return self.arranged(self.words_by_number(key, reduction))
 
     def words_by_number(self, key: Hashable, reduction: ColumnReduction) -> Any:
-        """Return the words of a reduction for each group by number, also of those left out."""
+        """Return the words of a reduction by group number, dropped groups included."""
         self.reduce({key: reduction})
         return self._words[key]
 
     def forget(self) -> None:
-        """Keep no words but the sizes: those of other columns are used once."""
+        """Drop all computed words except the sizes."""
         self._words = {key: words for key, words in self._words.items() if key == "size"}
 
     @property
     def counting(self) -> dict[Hashable, ColumnReduction]:
-        """What `sizes` needs."""
+        """The reduction for `sizes`."""
         return {"size": _ROWS}
 
     @property
@@ -241,7 +241,7 @@ class CudfGroups:
 
     @functools.cached_property
     def rows_by_group(self) -> Any:
-        """The rows that are in a group by their group; those of a group stay in order."""
+        """The row numbers ordered by group, in row order within a group."""
         found = self.backend.stable_order(self.codes)
         left_out = self.rows - int(self.starts[-1])
         return found[left_out:]
@@ -251,30 +251,30 @@ class CudfGroups:
         return self.first_rows if name == "first" else self.rows_by_group[self.starts[1:] - 1]
 
     def positions(self, rows: Any) -> Any:
-        """Return the positions of rows of the groups in the frame: these."""
+        """Return row positions in the frame for rows in groups, unchanged here."""
         return rows
 
     @functools.cached_property
     def starts(self) -> Any:
-        """Where each group begins in `rows_by_group`, and its end."""
+        """The offset of each group in `rows_by_group`, and the end."""
         ends = self.xp.zeros(len(self) + 1, np.int64)
         ends[1:] = self.xp.cumsum(self.sizes)
         return ends
 
     @property
     def kept_codes(self) -> Any:
-        """The place of each row's group in the result; those of rows in none are not asked for."""
+        """The position of each row's group in the result, for rows in a group."""
         return self.codes
 
     def only_of_groups(self, floats: Any) -> Any:
-        """Return numbers of rows, NaN for rows in no group."""
+        """Return numbers by row, NaN for rows in no group."""
         if self.order is None or len(self.order) == self.numbered_groups:
             return floats
         return self.xp.where(self.codes < 0, np.nan, floats)
 
     @functools.cached_property
     def places(self) -> Any:
-        """The place of each row in its group, counted from 0; -1 for rows in none."""
+        """The position of each row in its group, from 0; -1 for rows in no group."""
         found = self.xp.full(self.rows, -1, np.int64)
         rows = self.rows_by_group
         found[rows] = self.xp.arange(len(rows)) - self.starts[self.codes[rows]]
@@ -282,7 +282,7 @@ class CudfGroups:
 
 
 def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
-    """Return the keys that the arguments of a groupby name, their NaNs as nulls.
+    """Return the keys for the arguments of a groupby, with NaNs as nulls.
 
     A list is one of keys, and a label is a column's before it is an index level's.
 
@@ -309,7 +309,7 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
 
 
 def observed_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[GroupingKey]:
-    """Return the keys that the arguments of a groupby name; see `grouping_keys`.
+    """Return the keys for the arguments of a groupby; see `grouping_keys`.
 
     Raises
     ------
@@ -325,7 +325,7 @@ def observed_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[Gr
 
 
 def column_of_key(values: Any) -> Any:
-    """Return values as a cuDF Series numbered from 0, in which NaN is a null."""
+    """Return values as a cuDF Series numbered from 0, with NaN as null."""
     series = numbered(values)
     return series.nans_to_nulls() if getattr(series.dtype, "kind", "O") == "f" else series
 
@@ -368,7 +368,7 @@ def _check_length(frame: Any, key: Any) -> None:
 
 
 def _of_series(frame: Any, key: Any) -> GroupingKey:
-    """Return a key of the rows whose labels a Series has, a column of the frame where it is one."""
+    """Return a Series as a key: a column of the frame if it is one, else aligned by label."""
     if not key.index.equals(frame.index):
         return GroupingKey(key.name, column_of_key(key.reindex(frame.index)))
     column = _column_that_is(frame, key)
@@ -376,7 +376,7 @@ def _of_series(frame: Any, key: Any) -> GroupingKey:
 
 
 def _column_that_is(frame: Any, key: Any) -> Any:
-    """Return the label of the column that a Series is, None if it is none or a copy."""
+    """Return the label of the column that a Series is a view of, or None."""
     own = getattr(key, "_column", None)
     if frame.ndim == 1 or own is None:
         return None

@@ -1,4 +1,4 @@
-"""Aggregates of cuDF columns that need a group's rows side by side, and sums of decimals."""
+"""Aggregates of cuDF columns over sorted groups, and sums of decimals."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _WORD_BITS = 64
 
 
 def fused(function: Any, xp: Any) -> Any:
-    """Return a function of arrays whose steps are one pass where the library can do that."""
+    """Return a function of arrays with its steps fused into one kernel where possible."""
     fuse = getattr(xp, "fuse", None)
     return function if fuse is None else fuse()(function)
 
@@ -104,7 +104,7 @@ def _within(xp: Any) -> Any:
 
 
 def _words(numbers: Any, xp: Any) -> tuple[Any, int, Callable[[Any], Any]]:
-    """Return numbers as uint64 words that sort like them, their bits, and the inverse."""
+    """Return numbers as uint64 words in the same order, their bits, and the inverse."""
     dtype = numbers.dtype
     if dtype.kind == "f":
         word = np.dtype(f"u{dtype.itemsize}")
@@ -130,7 +130,7 @@ def _words(numbers: Any, xp: Any) -> tuple[Any, int, Callable[[Any], Any]]:
 
 
 class Ranked:
-    """The values of each group in order, which one sort of words of both gives.
+    """Sorted values of each group, by one sort of words with group and value.
 
     Where group and value do not fit 64 bits, the last bits of values are left out at first; rows
     whose other bits are those of a value that is asked for are then compared in full.
@@ -152,25 +152,25 @@ class Ranked:
 
     @functools.cached_property
     def _composite(self) -> Any:
-        """Of each row the number of its group, and behind it the first bits of its value."""
+        """A sort word for each row: its group number, then the leading bits of its value."""
         kept, lost = np.uint64(min(self._kept, _WORD_BITS - 1)), np.uint64(self._lost)
         made = _joining(self.xp)(self._codes.view(np.uint64), self._words, kept, lost)
         return made.astype(np.uint32) if self._small else made
 
     @functools.cached_property
     def sorted(self) -> Any:
-        """The words of all rows in order."""
+        """The sorted words of all rows."""
         if self._lost:
             return gather_rows(self._composite, self._order)
         return self.xp.sort(self._composite)
 
     @property
     def is_exact(self) -> bool:
-        """Whether no bits were left out."""
+        """Whether the words have all bits of the values."""
         return self._lost == 0
 
     def distinct(self, ends: Any) -> Any:
-        """Return how many different values there are before each end of a group, if exact."""
+        """Return the number of distinct values before the end of each group, if exact."""
         steps = self.xp.zeros(len(self.sorted) + 1, np.int32)
         steps[1] = 1
         steps[2:] = self.sorted[1:] != self.sorted[:-1]
@@ -179,7 +179,7 @@ class Ranked:
         return self.xp.diff(steps[before]).astype(np.int64)
 
     def at(self, low: Any, high: Any, groups: Any) -> tuple[Any, Any]:
-        """Return the numbers at two places that are neighbours, among all rows in order.
+        """Return the numbers at two neighbouring positions of the sorted rows.
 
         Both are of the group with this number.
         """
@@ -198,11 +198,11 @@ class Ranked:
 
     @functools.cached_property
     def _order(self) -> Any:
-        """The rows in the order of their words, of which some bits may be left out."""
+        """The row numbers in the order of their words, which may lack some bits."""
         return self.xp.argsort(self._composite)
 
     def _full_words(self, places: list[Any], groups: Any) -> list[Any]:
-        """Return the words of the values at places, where some bits were left out."""
+        """Return the complete words of the values at positions."""
         xp, order = self.xp, self._order
         rows = [gather_rows(order, each) for each in places]
         words = [gather_rows(self._words, each) for each in rows]
@@ -223,7 +223,7 @@ class Ranked:
         return words
 
     def _lost_bits(self, found: list[Any], places: list[Any], groups: Any) -> list[Any]:
-        """Return the last bits of the values at places, by comparing all that begin alike."""
+        """Return the missing bits of the values at positions, by comparing equal words."""
         xp = self.xp
         # Of groups that are not asked for no row lies within these.
         least, most = ~xp.zeros(self._groups, np.uint64), xp.zeros(self._groups, np.uint64)
@@ -242,7 +242,7 @@ class Ranked:
 
 
 def _ranked(states: CudfStates) -> tuple[Ranked, Any, Any]:
-    """Return the values in order; where each group begins, and its number, by the result."""
+    """Return the sorted values, and the offsets and numbers of the result's groups."""
     groups, xp = states.groups, states.xp
     ranked = states.once("words", lambda: Ranked(states))
     counts = states.by_number("count").view(np.int64)
@@ -257,7 +257,7 @@ def medians(states: CudfStates, options: Options) -> Any:
 
 
 def quantiles(states: CudfStates, options: Options) -> Any:
-    """Return the quantiles of each group's values, for several q one behind the other."""
+    """Return the quantiles of each group's values, concatenated for several q."""
     values, xp = states.values, states.xp
     each = [_quantile(states, float(q), options.interpolation) for q in options.shares()]
     made, void = each[0], states.count < 1
@@ -273,7 +273,7 @@ def quantiles(states: CudfStates, options: Options) -> Any:
 
 
 def _quantile(states: CudfStates, q: float, how: str) -> Any:
-    """Return one quantile of each group, of groups without values anything."""
+    """Return one quantile of each group, undefined for groups without values."""
     xp = states.xp
     ranked, starts, groups = states.once("ranked", lambda: _ranked(states))
     last = xp.maximum(states.count - 1, 0)
@@ -296,7 +296,7 @@ def _quantile(states: CudfStates, q: float, how: str) -> Any:
 
 
 def distinct(states: CudfStates, options: Options) -> Any:
-    """Return the number of different values of each group."""
+    """Return the number of distinct values of each group."""
     values, groups, xp = states.values, states.groups, states.xp
     made = None
     if values.is_number and bool(states.count.sum()):
@@ -315,13 +315,13 @@ def distinct(states: CudfStates, options: Options) -> Any:
 
 
 def distinct_rows(states: CudfStates) -> Any:
-    """Return the first row of each value of each group; nulls are one value."""
+    """Return the first row of each distinct value of each group; nulls are one value."""
     codes = array_column(states.groups.numbers)
     return number_keys(compared([(None, states.values.column), (None, codes)]))[1]
 
 
 def distinct_values(states: CudfStates, _: Options) -> Any:
-    """Return a list of the different values of each group."""
+    """Return a list of the distinct values of each group."""
     groups, xp = states.groups, states.xp
     heads = distinct_rows(states)
     codes = groups.codes[heads]
@@ -346,7 +346,7 @@ def _of_values(states: CudfStates) -> Any:
 
 
 def joined(states: CudfStates, options: Options) -> Any:
-    """Return the texts of each group, one behind the other."""
+    """Return the concatenated text of each group."""
     import pylibcudf as plc
 
     values, groups = states.values, states.groups

@@ -1,4 +1,4 @@
-"""What is computed of each group of a cuDF column, so that aggregates follow from it."""
+"""States of a cuDF column's groups, the input of its aggregates."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _HALF = 2**32 - 1
 
 
 class _Words(dict[str, Any]):
-    """States of a column's groups, each computed where it is read first."""
+    """States of a column's groups, each computed at first use."""
 
     def __init__(self, values: CudfValues, groups: CudfGroups, place: Hashable) -> None:
         self._values, self._groups, self._place = values, groups, place
         self._known: dict[str, ColumnReduction] = {}
 
     def wanted(self, name: str) -> tuple[Hashable, ColumnReduction]:
-        """Return the reduction of a state, and its key among those of all columns."""
+        """Return the reduction for a state, and its key among those of all columns."""
         if name == "count" and self._values.presence is None:
             return next(iter(self._groups.counting.items()))
         if name not in self._known:
@@ -70,13 +70,13 @@ class CudfStates(States):
         self._made_once: dict[str, Any] = {}
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what a function makes, which is called the first time."""
+        """Return a function's value, computed at the first call."""
         if name not in self._made_once:
             self._made_once[name] = make()
         return self._made_once[name]
 
     def words_of(self, state: str) -> tuple[str, ...]:
-        """Return what is computed in the first pass over the rows for a state or kind of states."""
+        """Return the reductions of the first pass for a state or kind of states."""
         values = self.values
         if state == "stray":
             return () if values.stray is None else ("stray",)
@@ -103,22 +103,22 @@ class CudfStates(States):
         return found if values.nulls is None and found else (*found, "count")
 
     def in_two_passes(self, states: Iterable[str]) -> bool:
-        """Return whether some states need the numbers of the rows' groups."""
+        """Return whether some states need group numbers first."""
         found = _OF_NUMBERS.intersection(states)
         return bool(found) and not (found == {"moment"} and self.squares_add_up)
 
     def by_number(self, name: str) -> Any:
-        """Return the words of a state for each group by number, also of those left out."""
+        """Return the words of a state by group number, dropped groups included."""
         return self.groups.words_by_number(*self.words.wanted(name))
 
     @property
     def count(self) -> Any:
-        """The number of values of each group that are not null."""
+        """The number of non-null values of each group."""
         return self.words["count"].view(np.int64)
 
     @property
     def ordered_count(self) -> Any:
-        """The number of values of each group that are not null: NaN comes last."""
+        """The number of non-null values of each group, with NaN sorted last."""
         return self.count
 
     @functools.cached_property
@@ -129,7 +129,7 @@ class CudfStates(States):
 
     @property
     def magnitudes(self) -> tuple[Any, Any]:
-        """The sums of the sizes of floats, and how many are not 0."""
+        """The sums of absolute values of floats, and the number of nonzero ones."""
         return self.words["magnitude"].view(np.float64), self.words["nonzero"].view(np.int64)
 
     @property
@@ -149,18 +149,18 @@ class CudfStates(States):
 
     @property
     def strays(self) -> Any:
-        """The number of NaNs of each group that are no nulls."""
+        """The number of non-null NaNs of each group."""
         if self.values.stray is None:
             return self.xp.zeros(len(self.groups), np.int64)
         return self.words["stray"].view(np.int64)
 
     @functools.cached_property
     def stray(self) -> Any | None:
-        """A mask of the groups with a NaN that is no null, None where there is none."""
+        """A mask of the groups with a non-null NaN; None if there is none."""
         return None if self.values.stray is None else self.words["is stray"] != 0
 
     def value_of(self, state: str, void: Any | None) -> Any:
-        """Return the least or greatest values, which are no numbers; null where masked."""
+        """Return the minimum or maximum of non-numbers; null where masked."""
         values, place = self.values, self.extreme(state)
         if void is not None:
             place = self.xp.where(void, 0, place)
@@ -179,7 +179,7 @@ class CudfStates(States):
         return products(numbers, groups.codes[rows], groups.starts[:-1], groups.sizes, xp)
 
     def row(self, state: str) -> Any:
-        """Return the first or last row of each group that is not null, -1 for none."""
+        """Return the first or last non-null row of each group, -1 for none."""
         if state == "first" and self.values.nulls is None:
             return self.groups.first_rows
         rows = self.words[state].view(np.int64) - (state == "last")
@@ -187,7 +187,7 @@ class CudfStates(States):
 
     @functools.cached_property
     def squares_add_up(self) -> bool:
-        """Whether squared deviations mostly follow from sums: of integers whose sums fit."""
+        """Whether squared deviations follow from sums: integers whose sums fit."""
         return self.values.kind in {"bool", "int", "uint"} and self.values.sums_fit
 
     @property
@@ -210,7 +210,7 @@ class CudfStates(States):
         return self.xp.where(self.xp.isfinite(found), squares.view(np.float64), np.nan)
 
     def _by_number(self, array: Any) -> Any:
-        """Return values of the groups of the result by number, 0 for those left out."""
+        """Return values of the result's groups by group number, 0 for dropped groups."""
         groups = self.groups
         if groups.order is None:
             return array
@@ -219,7 +219,7 @@ class CudfStates(States):
         return made
 
     def rows_with(self, state: str) -> Any:
-        """Return the first row of each group that has its least or greatest value, -1 for none."""
+        """Return the first row with each group's minimum or maximum, -1 for none."""
         wanted = self._by_number(self.extreme(state))
         hits = self.values.sortable == gather_rows(wanted, self.groups.numbers)
         if self.values.nulls is not None:
@@ -240,7 +240,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 
 def products(numbers: Any, codes: Any, starts: Any, sizes: Any, xp: Any) -> Any:
-    """Return the products of numbers that lie group by group, each of which has some.
+    """Return the product of each group's numbers, which are contiguous and not empty.
 
     Those of neighbours are taken first, then of those that are two apart, and so on.
 

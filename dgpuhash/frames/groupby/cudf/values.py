@@ -1,4 +1,4 @@
-"""A column of a cuDF frame whose rows are aggregated: its numbers, nulls, and columns like it."""
+"""CudfValues: a cuDF column to aggregate, with its numbers, nulls and result dtypes."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ _OFFERED = {
 
 
 class NoReductionError(AggregateTypeError, RuntimeError):
-    """An aggregate that moments and spans do not have; of libcudf's class."""
+    """An aggregate that datetimes and durations do not support, with libcudf's class."""
 
 
 class CudfValues:
-    """Rows of a column that are aggregated.
+    """Rows of a cuDF column to aggregate.
 
     Parameters
     ----------
@@ -104,17 +104,17 @@ class CudfValues:
 
     @property
     def is_number(self) -> bool:
-        """Whether the kernels read the values: numbers, moments and spans."""
+        """Whether kernels read the values: numbers, datetimes and durations."""
         return self.kind in {"bool", "int", "uint", "float", "datetime", "timedelta"}
 
     @property
     def are_ticks(self) -> bool:
-        """Whether the values are counts of units: moments or spans."""
+        """Whether the values count units: datetimes or durations."""
         return self.kind in {"datetime", "timedelta"}
 
     @property
     def are_small(self) -> bool:
-        """Whether means follow from sums of integers: those of less than 64 bits."""
+        """Whether means follow from integer sums, as for less than 64 bits."""
         return self.kind in {"bool", "int", "uint"} and self.numbers.dtype.itemsize < 8
 
     @property
@@ -124,7 +124,7 @@ class CudfValues:
 
     @property
     def extremes_dtype(self) -> Any:
-        """The dtype of the least and greatest of `sortable` among states."""
+        """The dtype of the minimum and maximum of `sortable` in states."""
         return self.sortable.dtype
 
     @property
@@ -138,17 +138,17 @@ class CudfValues:
 
     @property
     def numbers(self) -> Any:
-        """The values as an array; moments and spans as counts. Nulls mean nothing."""
+        """The values as an array; datetimes and durations as counts. Undefined for nulls."""
         return self._read.values
 
     @functools.cached_property
     def nulls(self) -> Any | None:
-        """A mask of the nulls, None where there are none; a NaN is no null."""
+        """A mask of the nulls, without NaNs; None if there are none."""
         return null_mask(self.own)
 
     @functools.cached_property
     def presence(self) -> Any | None:
-        """A float32 for each row that is NaN where it is null: what kernels leave out."""
+        """A float32 for each row, NaN for nulls, which kernels skip."""
         if self.nulls is None:
             return None
         return marked(self.nulls, self.xp)
@@ -161,7 +161,7 @@ class CudfValues:
 
     @functools.cached_property
     def stray(self) -> Any | None:
-        """A mask of NaNs that are no nulls, None where there are none."""
+        """A mask of non-null NaNs, None if there are none."""
         if self.kind != "float" or not len(self):
             return None
         least = self.filled(0).min()
@@ -170,7 +170,7 @@ class CudfValues:
 
     @functools.cached_property
     def bounds(self) -> tuple[int, int]:
-        """The least and the greatest integer, or 0 where there is a null or no row."""
+        """The minimum and maximum integer, or 0 with nulls or without rows."""
         there = self.filled(0)
         return (int(there.min()), int(there.max())) if len(there) else (0, 0)
 
@@ -181,7 +181,7 @@ class CudfValues:
 
     @functools.cached_property
     def origin(self) -> int:
-        """What is taken off integers, so that float64 tells their differences; 0 for most."""
+        """Offset subtracted from integers so that float64 is exact; mostly 0."""
         if self.kind == "timedelta" and len(self):
             return int(self.numbers.min()) if self.nulls is None else int(self.filled(0).min())
         if self.kind not in {"int", "uint"} or self.numbers.dtype.itemsize < 8 or not len(self):
@@ -192,7 +192,7 @@ class CudfValues:
 
     @functools.cached_property
     def floats(self) -> Any:
-        """The numbers less `origin` as float64, NaN where they are null."""
+        """The numbers less `origin` as float64, NaN for nulls."""
         if self.origin == 0:
             made = self.numbers.astype(np.float64, copy=False)
         else:
@@ -202,31 +202,31 @@ class CudfValues:
 
     @functools.cached_property
     def sortable(self) -> Any:
-        """Numbers that compare as the values do; those of nulls mean nothing."""
+        """Numbers in the order of the values; undefined for nulls."""
         return self.numbers if self.is_number else self._ranks[1]
 
     @functools.cached_property
     def _ranks(self) -> tuple[Any, Any]:
-        """The order of the rows by value, and the place of each row in it."""
+        """The sort order of the rows, and the rank of each row."""
         order = sorted_order([ranked_column(self.column)])
         rank = self.xp.empty(len(order), np.int64)
         rank[order] = self.xp.arange(len(order))
         return order, rank
 
     def row_of_rank(self, rank: Any) -> Any:
-        """Return the row at each place of the order of values that are no numbers."""
+        """Return the rows at ranks of a column of non-numbers."""
         return self._ranks[0][rank]
 
     @functools.cached_property
     def truths(self) -> Any:
-        """Whether each value is true, as uint8; those of nulls mean nothing."""
+        """The truth value of each value, as uint8; undefined for nulls."""
         if self.kind == "text":
             lengths = self.series.str.len().fillna(0).astype("int64")
             return (self.frames.array(lengths) > 0).view(np.uint8)
         return (self.numbers != 0).view(np.uint8)
 
     def reduction(self, name: str) -> ColumnReduction:
-        """Return the reduction of rows to words of groups of some name."""
+        """Return the reduction of rows to words of groups by its name."""
         if name == "count":
             return ColumnReduction(self.presence, "f4", "one", "sum")
         if name in {"first", "last"}:
@@ -260,7 +260,7 @@ class CudfValues:
         return reduction_of(self._extremes_of(name), "rank", name)
 
     def _extremes_of(self, name: str) -> Any:
-        """Return the numbers whose least or greatest is looked for."""
+        """Return the numbers whose minimum or maximum is needed."""
         column, nulls = self.sortable, self.nulls
         if nulls is None:
             return column
@@ -279,25 +279,25 @@ class CudfValues:
         return self.plain(counts) if self.kind in {"text", "other"} else self.results(counts)
 
     def sizes(self, sizes: Any) -> Any:
-        """Return numbers of rows as a column, of texts in the dtype that belongs to theirs."""
+        """Return row counts as a column, in the dtype that fits this column."""
         dtype = self.dtype
         masked = isinstance(dtype, pd.StringDtype) and dtype.na_value is pd.NA
         found = self.counts(sizes)
         return as_dtype(found, "Int64") if masked and dtype.storage == "pyarrow" else found
 
     def narrowed(self, sums: Any) -> Any:
-        """Return sums or products of floats in their dtype, others as they are."""
+        """Return sums or products of floats in their dtype, others unchanged."""
         if self.kind != "float":
             return sums
         with np.errstate(over="ignore"):
             return sums.astype(self.numbers.dtype, copy=False)
 
     def cast(self, results: Any, *, wide: Any = None) -> Any:
-        """Return means and deviations as they are: float64."""
+        """Return means and deviations unchanged, as float64."""
         return results
 
     def decided(self, found: Any, name: str, nulls: Any | None) -> Any:
-        """Return whether ``any`` or ``all`` values of groups are true; `nulls`: which have one.
+        """Return whether ``any`` or ``all`` values of each group are true, given its `nulls`.
 
         None where nulls are left out.
         """
@@ -306,7 +306,7 @@ class CudfValues:
         return self.plain(found) if self.kind == "text" else self.results(found)
 
     def results(self, values: Any, void: Any = None) -> Any:
-        """Return an array as a column of this column's flavour of dtypes, null where masked."""
+        """Return an array as a column in this column's family of dtypes, null where masked."""
         made = self.plain(values, void)
         if isinstance(self.dtype, np.dtype):
             return made
@@ -330,29 +330,29 @@ class CudfValues:
         return column_of_series(series_of_column(column).where(self.frames.series(~void)))
 
     def ticks(self, counts: Any, void: Any = None) -> Any:
-        """Return counts as moments or spans of this column's dtype."""
+        """Return counts as datetimes or durations of this column's dtype."""
         if not len(counts):
             return empty_column(self.dtype)
         counts = self.xp.ascontiguousarray(counts.astype(self.numbers.dtype, copy=False))
         return self._with_nulls(array_column(counts, self.column), void)
 
     def at(self, rows: Any) -> Any:
-        """Return the values at positions, null where a position is -1."""
+        """Return the values at positions; null for -1."""
         return take_columns([self.column], rows, nulls=True)[0]
 
     @property
     def unscaled(self) -> list[Any]:
-        """The integers that decimals are stored as, 0 for nulls: one a value, or two halves."""
+        """The stored integers of decimals, 0 for nulls: one a value, or two halves."""
         return [self.frames.array(each.fillna(0).astype("int64")) for each in unscaled(self.series)]
 
 
 def series_of_array(array: Any) -> Any:
-    """Return a Series on the memory of an array, its NaNs as they are."""
+    """Return a Series on the memory of an array, keeping its NaNs."""
     return series_of_column(array_column(array))
 
 
 def as_dtype(values: Any, dtype: Any) -> Any:
-    """Return a column of the values of a column or Series in another dtype."""
+    """Return a column of a column's or Series' values in another dtype."""
     return column_of_series(series_of_column(column_of_series(values)).astype(dtype))
 
 
@@ -363,19 +363,19 @@ def reduction_of(column: Any, term: str, fold: str) -> ColumnReduction:
 
 
 def marked(mask: Any, xp: Any) -> Any:
-    """Return a float32 for each row: NaN where a mask is set, 0 elsewhere."""
+    """Return a float32 for each row: NaN where masked, else 0."""
     made = xp.zeros(len(mask), np.float32)
     made[mask] = np.nan
     return made
 
 
 def has_aggregate(values: CudfValues, how: str) -> bool:
-    """Return whether values have an aggregate."""
+    """Return whether values support an aggregate."""
     return how in _OFFERED.get(values.kind, {how})
 
 
 def check_aggregate(values: CudfValues, how: str) -> None:
-    """Raise AggregateTypeError or UnsupportedError unless values have an aggregate."""
+    """Raise AggregateTypeError or UnsupportedError if values do not support an aggregate."""
     if has_aggregate(values, how):
         return
     if values.kind in {"datetime", "timedelta"}:

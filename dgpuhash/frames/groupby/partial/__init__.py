@@ -1,4 +1,4 @@
-"""Groupbys of frames in parts: states of each part, which are folded to those of all."""
+"""Partial aggregation: partial states of each partition, and their merge."""
 
 from dgpuhash.frames.groupby.partial.cudf.plan import CudfPlan
 from dgpuhash.frames.groupby.partial.plan import GroupPlan

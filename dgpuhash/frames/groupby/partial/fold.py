@@ -1,4 +1,4 @@
-"""Fold the states of parts: many at a time, by the number of each key, on any device."""
+"""Merge the partial states of many parts in one pass, on any device."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class NumberColumn:
-    """A NumPy array with room to grow.
+    """Growable NumPy array.
 
     Examples
     --------
@@ -85,12 +85,12 @@ class NumberColumn:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the elements take."""
+        """Bytes of memory of the elements."""
         return int(self._room.nbytes)
 
 
 class ValueColumn:
-    """Values of any dtype: replacing some costs these, not the others.
+    """Growable column of any dtype, with replacement at the cost of the replaced values.
 
     New values are written behind the others; the old ones are left out once they are the most.
     """
@@ -133,7 +133,7 @@ class ValueColumn:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the values take."""
+        """Bytes of memory of the values."""
         return self._rows.nbytes + self._places.nbytes
 
 
@@ -142,13 +142,13 @@ def _frame(array: Any) -> pd.DataFrame:
 
 
 def column_of(array: Any) -> NumberColumn | ValueColumn:
-    """Return a column that grows of an array."""
+    """Return a growable column of an array."""
     numbers = isinstance(array, np.ndarray) and array.dtype != object
     return NumberColumn(array) if numbers else ValueColumn(array)
 
 
 def plain(column: pd.Series) -> Any:
-    """Return the values of a column as aggregates give them: of NumPy's dtypes as its arrays.
+    """Return the values of a column as aggregates take them: NumPy dtypes as NumPy arrays.
 
     They are not copied.
     """
@@ -158,7 +158,7 @@ def plain(column: pd.Series) -> Any:
 
 
 def array_of(column: Any, rows: Any) -> Any:
-    """Return the elements of an array or column at positions, 0 or null where one is -1.
+    """Return the elements of an array or column at positions; 0 or null for -1.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def _combine(
     columns: Mapping[str, NumberColumn | ValueColumn], rows: Any, states: pd.DataFrame,
     wanted: Wanted,
 ) -> None:  # fmt: skip
-    """Combine the states of groups at positions, each of which occurs once, with others."""
+    """Merge the states at distinct positions with other states."""
     n, at = columns["n"], columns["at"]
     n.put(rows, n.take(rows) + states["n"].to_numpy())
     at.put(rows, np.minimum(at.take(rows), states["at"].to_numpy()))
@@ -200,7 +200,7 @@ _FEW = {"cpu": 2**12, "cuda": 2**20}
 
 
 class GroupRows:
-    """Rows of groups, collected part by part, for aggregates that need them side by side.
+    """Rows of groups collected from parts, for aggregates without states.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class GroupRows:
         self._rows, self.nbytes = len(rows), frames_of(rows).rows_nbytes(rows)
 
     def frame(self) -> Any:
-        """Return the rows as one frame, in the order of the parts and in theirs."""
+        """Return the rows as one frame, in the order of parts and rows."""
         if not self._parts:
             return self.plan.states_meta
         if len(self._parts) > 1:
@@ -244,12 +244,12 @@ class GroupRows:
         return next(iter(self._parts.values()))
 
     def result(self) -> Any:
-        """Return the aggregates of the groups that are here."""
+        """Return the aggregates of the collected groups."""
         return self.plan.result(self.frame())
 
 
 def distinct_parts(codes: Any, rows: Any) -> list[Any]:
-    """Return rows in as few parts as it takes so that no code occurs twice in one.
+    """Split rows into the fewest parts without a repeated code in one.
 
     Examples
     --------
@@ -272,7 +272,7 @@ _WAITING = 2**18
 
 
 class GroupBatches:
-    """The states of groups, which wait until they are as many as those that are folded.
+    """Batched aggregation states: buffer partial states and merge them in one pass.
 
     All of them are then numbered by key at once and folded in a pass a column, which costs a
     fraction of what finding each in a hash table does.
@@ -289,16 +289,16 @@ class GroupBatches:
         self._waiting_rows = self._nbytes = 0
 
     def __len__(self) -> int:
-        """Return the number of states and rows here, of which several may be of one group."""
+        """Return the number of buffered states and rows, with repeated groups."""
         return len(self._folded) + self._waiting_rows + len(self._rows)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that keys and states take."""
+        """Bytes of memory of keys and states."""
         return self._nbytes + (self._rows.nbytes if self._rows else 0)
 
     def fold(self, states: pd.DataFrame) -> None:
-        """Add the states of a part, or its rows in place of them."""
+        """Add the states or rows of a part."""
         if not len(states):
             return
         if self.plan.form_of(states):
@@ -313,7 +313,7 @@ class GroupBatches:
             self._fold_waiting()
 
     def frame(self) -> pd.DataFrame:
-        """Return the states as one frame, in which each key occurs once."""
+        """Return the merged states as one frame with distinct keys."""
         if self._rows:
             rows, self._rows = self._rows, ()
             for number, part in parts_of_rows(rows.plan, rows.frame()):
@@ -329,13 +329,13 @@ class GroupBatches:
         return self._folded
 
     def result(self) -> Any:
-        """Return the aggregates of the groups that are here."""
+        """Return the aggregates of the groups here."""
         rows_alone = self._rows and not len(self._folded) and not self._waiting
         return self._rows.result() if rows_alone else self.plan.result(self.frame())
 
 
 def folded(plan: GroupPlan, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the states of all parts as one frame, in which each key occurs once."""
+    """Return the merged states of all parts as one frame with distinct keys."""
     frames = frames_of(plan.states_meta)
     whole = parts[0] if len(parts) == 1 else frames.concat(parts)
     codes, heads = numbered(plan.portable(whole))
@@ -364,7 +364,7 @@ def folded(plan: GroupPlan, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _are_added(whole: pd.DataFrame, place: Place, kinds: Sequence[str]) -> bool:
-    """Return whether the states of a column are sums, which kernels can add up."""
+    """Return whether all states of a column are sums, which kernels can add."""
     if not ADDED_UP.issuperset(kinds):
         return False
     for name in fields_of(kinds):
@@ -378,7 +378,7 @@ def _are_added(whole: pd.DataFrame, place: Place, kinds: Sequence[str]) -> bool:
 
 
 def _sums(whole: pd.DataFrame, codes: Any, groups: int, wanted: Wanted) -> dict[str, Any]:
-    """Return the sums of states by group, their numbers of rows, and their first rows."""
+    """Return the summed states by group, with row counts and first rows."""
     at = np.full(groups, NEVER)
     np.minimum.at(at, codes, whole["at"].to_numpy())
     made = {"at": at}
@@ -401,7 +401,7 @@ def _sums(whole: pd.DataFrame, codes: Any, groups: int, wanted: Wanted) -> dict[
 
 
 def folding(plan: GroupPlan) -> GroupBatches | GroupRows:
-    """Return states of no rows, or rows where the plan needs them, to which parts are added."""
+    """Return an empty collector of states, or of rows if the plan needs them."""
     return GroupRows(plan) if plan.needs_rows else GroupBatches(plan)
 
 
@@ -410,13 +410,13 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Values of a field at these positions among the states that are folded."""
+    """Values of a field at positions of the states to merge."""
 
     rows: Any
 
 
 class Folds:
-    """Folds of arrays that have an element for each state.
+    """Merge operations on arrays with one element per state.
 
     Parameters
     ----------
@@ -452,14 +452,14 @@ class Folds:
         return self.xp.ascontiguousarray(array)
 
     def extreme(self, name: str, array: Any) -> Any:
-        """Return the least or greatest number; of no numbers but NaN it is NaN."""
+        """Return the smallest or largest number; NaN if there are only NaNs."""
         dtype = array.dtype
         kind = "u" if dtype.kind == "b" else dtype.kind
         column = ColumnReduction(self._flat(array), f"{kind}{dtype.itemsize}", "rank", name)
         return numbers_of_words(self._words([column])[0], dtype, self.xp)
 
     def pairs(self, total: Any, rest: Any) -> tuple[Any, Any]:
-        """Return sums of pairs of floats; NaN where one of them is no number."""
+        """Return sums of pairs of floats; NaN if one is NaN."""
         made = numbers.real_sums(self.codes, self.groups, total)
         rests = numbers.real_sums(self.codes, self.groups, rest)
         made = numbers.added(made, rests)
@@ -471,7 +471,7 @@ class Folds:
         return self.xp.where(lost, np.nan, made[0]), self.xp.where(lost, 0.0, made[1])
 
     def among(self, mask: Any) -> Any:
-        """Return a mask of the groups of which a state is in a mask."""
+        """Return a mask of the groups with a state in a mask."""
         made = self.xp.zeros(self.groups, bool)
         made[self.codes[mask]] = True
         return made
@@ -481,11 +481,11 @@ class Folds:
         return numbers.real_sums(self.codes, self.groups, array)[0]
 
     def of_group(self, array: Any) -> Any:
-        """Return for each state what its group has."""
+        """Return a group's value for each of its states."""
         return gather_rows(array, self.codes)
 
     def rows_with(self, name: str, places: Any) -> tuple[Any, Any]:
-        """Return a state with the least or greatest place of each group, and that place."""
+        """Return the state with each group's smallest or largest position, and the position."""
         found = self.extreme(name, places)
         hits = self.xp.flatnonzero(places == self.of_group(found))
         rows = self.xp.empty(self.groups, np.int64)
@@ -504,7 +504,7 @@ class Folds:
 def folded_fields(
     folds: Folds, kinds: Iterable[str], fields: Fields, ranks: Callable[[Any, str], Any]
 ) -> dict[str, Any]:
-    """Return the fields of groups from those of their states.
+    """Return the merged fields of groups.
 
     Parameters
     ----------
@@ -549,7 +549,7 @@ _LABELS = {"idxmin": "least", "idxmax": "greatest"}
 
 
 def _extreme(folds: Folds, kind: str, field: Any, ranks: Callable[[Any, str], Any]) -> Any:
-    """Return the extremes; a part in which a group has no values gives what is never chosen."""
+    """Return extremes; a part without values for a group has a neutral element."""
     if isinstance(field, folds.xp.ndarray):
         return folds.extreme(_EXTREMES[kind], field)
     return Gathered(folds.rows_with(kind, ranks(field, kind))[0])
@@ -569,7 +569,7 @@ def _label(folds: Folds, kind: str, fields: Fields, made: Fields) -> tuple[Any, 
 
 
 def _moments(folds: Folds, fields: Fields, made: Fields) -> Any:
-    """Return the sums of squared deviations: of each state from its mean, and of that (Chan)."""
+    """Merge sums of squared deviations: within states and between their means (Chan)."""
     count, total = fields["count"], total_of(made)
     means = numbers.mean_of(total, made["count"])
     own = numbers.mean_of(total_of(fields), count)

@@ -1,4 +1,4 @@
-"""Keys of groups, and their categories, as columns that have the same code in every part."""
+"""Encode group keys and their categories consistently across parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def known(frame: Any) -> Any:
-    """Return a frame or Series without rows, in which categories that are not known are objects.
+    """Return an empty frame or Series with unknown categories as objects.
 
     Dask has frames of which only the partitions know the categories.
     """
@@ -42,7 +42,7 @@ def known(frame: Any) -> Any:
 
 
 def known_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[GroupingKey]:
-    """Return the keys of a frame without rows; those of unknown categories are objects.
+    """Return the keys of an empty frame, with unknown categories as objects.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def known_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[Group
 
 
 def as_dtype(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
-    """Return a column of a part in the dtype that the plan knows.
+    """Return a column of a part in the plan's dtype.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def as_dtype(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
 
 
 def _with_categories(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
-    """Return a categorical column with categories in the order of a dtype: codes are compared."""
+    """Return a categorical column with a dtype's categories in its order."""
     own = column.cat.categories
     if own.equals(dtype.categories) and column.dtype == dtype:
         return column
@@ -115,7 +115,7 @@ def _with_categories(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
 
 
 def portable(columns: Sequence[pd.Series], names: Sequence[Any]) -> pd.DataFrame:
-    """Return columns of keys, called by numbers, whose dtypes depend on those of keys alone.
+    """Return key columns, named by number, in dtypes that all parts share.
 
     They are equal where the keys are, in whatever part these are.
     """
@@ -136,7 +136,7 @@ Categories: TypeAlias = tuple[pd.Index | None, ...]
 
 
 def categories_of(plan: GroupPlan, part: Any) -> Categories:
-    """Return the categories of a part beside those of the plan; an empty tuple for the same ones.
+    """Return a part's categories that the plan lacks; an empty tuple if there are none.
 
     Ordered ones are those of the plan, or the part is refused where it is reduced.
 
@@ -150,7 +150,7 @@ def categories_of(plan: GroupPlan, part: Any) -> Categories:
 
 
 def categorical_columns(plan: GroupPlan, part: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the columns and levels of a part whose categories the plan knows, beside its own."""
+    """Yield a part's categorical columns and levels with the plan's categories and its own."""
     source = plan.source
     if source.ndim == 1:
         pairs = [(part, source)]
@@ -171,7 +171,7 @@ def categorical_columns(plan: GroupPlan, part: Any) -> Iterator[tuple[Any, Any]]
 
 
 def _other(own: Any, like: Any) -> pd.Index | None:
-    """Return the categories of a column in the type of those of the plan, None for the same."""
+    """Return a column's categories in the plan's type, None if they are the same."""
     known = like.dtype.categories
     if like.dtype.ordered or not isinstance(own.dtype, pd.CategoricalDtype):
         return None
@@ -191,7 +191,7 @@ def _other(own: Any, like: Any) -> pd.Index | None:
 
 
 def extended(plan: GroupPlan, categories: Categories) -> GroupPlan:
-    """Return the plan with the categories of a part behind its own, with the same codes."""
+    """Return the plan with a part's categories appended, codes unchanged."""
     if not categories:
         return plan
     known = [like.dtype.categories for _, like in categorical_columns(plan, plan.source)]
@@ -202,7 +202,7 @@ def extended(plan: GroupPlan, categories: Categories) -> GroupPlan:
 
 
 def _plan_with_categories(plan: GroupPlan, categories: Sequence[pd.Index]) -> GroupPlan:
-    """Return a plan whose source has other categories in its categorical columns, then levels."""
+    """Return a plan with other categories in its categorical columns and levels."""
     given = iter(categories)
 
     def changed(column: Any) -> Any:
@@ -225,7 +225,7 @@ def _plan_with_categories(plan: GroupPlan, categories: Sequence[pd.Index]) -> Gr
 
 
 def united(plan: GroupPlan, found: Sequence[Categories]) -> GroupPlan:
-    """Return the plan of all parts: it has their categories, in the order in which they have them.
+    """Return the plan with the union of all parts' categories, in their order.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def united(plan: GroupPlan, found: Sequence[Categories]) -> GroupPlan:
 
 
 def recoded(states: pd.DataFrame, dtypes: Mapping[Any, Any]) -> pd.DataFrame:
-    """Return states, or rows, with categories where these dtypes by label are such."""
+    """Return states or rows with their categorical columns in these dtypes."""
     made = states.copy(deep=False)
     for label, like in dtypes.items():
         if not isinstance(like, pd.CategoricalDtype) or label not in states:

@@ -1,4 +1,4 @@
-"""What a part keeps of a column's groups: values that mean the same in every part.
+"""Kinds of partial states: the fields of each, and how they merge and retract.
 
 A kind of state has some fields, arrays with an element for each group: numbers, or values of the
 column. Kinds are made of the rows of a part, and two parts are combined element by element.
@@ -27,7 +27,7 @@ Fields = dict[str, Any]
 
 
 class PairColumn:
-    """A column of numbers of a part, of which pairs are made.
+    """A part's column of numbers, as one of a pair.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ class PairColumn:
 
     @functools.cached_property
     def sums(self) -> tuple[Any, Any]:
-        """The sum of each group as pairs of floats, where there are no nulls."""
+        """The sum of each group as compensated pairs, for a column without nulls."""
         return self._sums(slice(None), self._groups.sizes)
 
     def sums_of(self, rows: Any, counts: Any) -> tuple[Any, Any]:
-        """Return the sum of some rows of each group, of which there are so many."""
+        """Return the sum of some rows of each group, given their counts."""
         return self.sums if len(rows) == len(self.values) else self._sums(rows, counts)
 
     def _sums(self, rows: Any, counts: Any) -> tuple[Any, Any]:
@@ -74,7 +74,7 @@ class PairColumn:
 
 
 def pair_states(groups: Groups, columns: Sequence[PairColumn]) -> tuple[Any, ...]:
-    """Return the fields of a pair of columns, of the rows where neither is null."""
+    """Return the fields of a pair of columns, over rows without nulls."""
     found = pairs.moments(groups, *(column.values for column in columns))
     both = np.flatnonzero(~(columns[0].nulls | columns[1].nulls))
     totals = [each for column in columns for each in column.sums_of(both, found.count)]
@@ -82,7 +82,7 @@ def pair_states(groups: Groups, columns: Sequence[PairColumn]) -> tuple[Any, ...
 
 
 def combined_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
-    """Return the fields of the groups of two parts together."""
+    """Return the merged fields of two parts."""
     between = _between_pairs(ours, theirs)
     totals: list[Any] = []
     for side in _SIDES:
@@ -98,7 +98,7 @@ def combined_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
 
 
 def _between_pairs(ours: Fields, theirs: Fields) -> tuple[Any, Any, Any]:
-    """Return what the means of two parts add to the sums of products."""
+    """Return the contribution of two parts' means to the sums of products."""
     off = []
     for side in _SIDES:
         means = [
@@ -126,7 +126,7 @@ Place: TypeAlias = int | tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A column of a part, or a pair of columns.
+    """A column, or a pair of columns, of one part.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Part:
     label_of: Any = None
 
     def places(self, rows: Any, none: int) -> Any:
-        """Return rows of groups as numbers that tell the part, too; `none` for -1."""
+        """Return row numbers that include the part's number; `none` for -1."""
         states = self.states
         places = place_of(self.number, states.groups.positions(rows))
         return states.xp.where(rows < 0, np.int64(none), places)
@@ -156,14 +156,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Of two values of a column the other one, where a mask is set."""
+    """Select the second of two values where a mask is set."""
 
     theirs: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of state.
+    """Kind of partial state: its fields, merge and retraction.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ class Kind:
 
 
 def place_of(number: int, rows: Any) -> Any:
-    """Return rows as numbers that tell the part, too."""
+    """Return row numbers that include the part's number."""
     if not 0 <= number < _MOST_PARTS:
         raise SpecError(f"part number {number}; give 0 to {_MOST_PARTS - 1}")
     return (number << 32) | rows
@@ -198,7 +198,7 @@ def place_of(number: int, rows: Any) -> Any:
 def _added(
     fields: tuple[str, ...], made: Callable[[Part], tuple[Any, ...]], words: tuple[str, ...] = ()
 ) -> Kind:
-    """Return a kind of integers, each of which is added up."""
+    """Return a kind of integer fields that merge by addition."""
     return Kind(
         fields,
         made,
@@ -232,7 +232,7 @@ def _fewer_magnitudes(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
 
 
 def _of_nonzero(ours: Fields, theirs: Fields, *left: Any) -> tuple[Any, ...]:
-    """Return sums after a retraction, exactly 0 for groups of zeros alone."""
+    """Return sums after a retraction, exactly 0 for groups without nonzero values."""
     none = ours["nonzero"] == theirs["nonzero"]
     return tuple(np.where(none, 0.0, each) for each in left)
 
@@ -247,7 +247,7 @@ def total_of(fields: Fields) -> tuple[Any, Any]:
 
 
 def _between(ours: Fields, theirs: Fields) -> tuple[Any, Any, Any]:
-    """Return the counts of two parts, and what their means add to the squares of both."""
+    """Return two parts' counts, and the contribution of their means to both squares."""
     means = [
         numbers.mean_of(total_of(each), each["count"]) for each in (ours, theirs)
     ]  # fmt: skip
@@ -288,7 +288,7 @@ def _extreme(name: str) -> Kind:
 
 
 def _compared(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
-    """Return masks of groups of which the extreme of the second part wins, and ties."""
+    """Return masks of groups in which the second part's extreme wins or ties."""
     old, new = ours[name], theirs[name]
     if not isinstance(old, np.ndarray) or old.dtype.kind == "O":
         rank = ranks(pd.concat([series_of(each, None) for each in (old, new)], ignore_index=True))
@@ -300,7 +300,7 @@ def _compared(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
 
 
 def _label(how: str, name: str) -> Kind:
-    """Return the kind of labels of the first rows with an extreme, which the column has, too."""
+    """Return the kind for index labels of the first rows with an extreme."""
 
     def made(part: Part) -> tuple[Any, ...]:
         rows = part.states.rows_with(name)
@@ -316,7 +316,7 @@ def _label(how: str, name: str) -> Kind:
 
 
 def _end(name: str, *, nulls: bool = False) -> Kind:
-    """Return the kind of first or last values, of nulls too where these are asked for."""
+    """Return the kind for first or last values, with nulls if they count."""
     field = f"{name} of all" if nulls else name
     first = name == "first"
 
@@ -400,7 +400,7 @@ ADDED_UP = frozenset({"count", "stray", "sum", "real", "wide", "decimal"})
 
 
 def kinds_for(values: Values, how: str, options: Options) -> tuple[str, ...] | None:
-    """Return the kinds of states that an aggregate of a column takes; None where it needs rows."""
+    """Return the kinds of states for an aggregate of a column; None if it needs rows."""
     kind = values.kind
     if how in {"size", "count"}:
         return ("count",)
@@ -433,7 +433,7 @@ def kinds_for(values: Values, how: str, options: Options) -> tuple[str, ...] | N
 
 
 def prefix_of(place: Place) -> str:
-    """Return what comes before a field in the labels of states.
+    """Return the prefix of a field in the labels of states.
 
     Examples
     --------
@@ -449,7 +449,7 @@ def fields_of(kinds: Iterable[str]) -> list[str]:
 
 
 def lost_fields(kinds: Iterable[str]) -> list[str]:
-    """Return the fields that bound what some kinds lost of others; states may be without them.
+    """Return the fields with error bounds of some kinds; states may lack them.
 
     They are absolute: what rounding has done since the first row was taken off. Of sums of floats
     it is all that rounding did before, too, if one was.
@@ -458,12 +458,12 @@ def lost_fields(kinds: Iterable[str]) -> list[str]:
 
 
 def words_of(kinds: Iterable[str]) -> list[str]:
-    """Return the states of `states_of` that some kinds are made of."""
+    """Return the states of `states_of` that some kinds read."""
     return [word for kind in kinds for word in KINDS[kind].words]
 
 
 def combined(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
-    """Return the fields of the groups of two parts together."""
+    """Return the merged fields of two parts."""
     made: Fields = {}
     for kind in kinds:
         made.update(zip(KINDS[kind].fields, KINDS[kind].combined(ours, theirs), strict=True))
@@ -477,7 +477,7 @@ def combined(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
 
 
 def retracted(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
-    """Return the fields of what is left of groups without the rows of others."""
+    """Return the fields of groups after removing the rows of other states."""
     made: Fields = {}
     for kind in kinds:
         back = KINDS[kind].retracted
@@ -491,7 +491,7 @@ def retracted(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
 
 
 def _lost_of_sums(_: str, ours: Fields, theirs: Fields) -> Any:
-    """Return the bound of what sums of floats have lost of groups without the rows of others.
+    """Return the error bound of float sums after removing rows.
 
     Each row may have been added in a part of its own, or all in one.
     """
@@ -504,7 +504,7 @@ def _lost_of_sums(_: str, ours: Fields, theirs: Fields) -> Any:
 
 
 def _lost_by_retraction(name: str, ours: Fields, theirs: Fields) -> Any:
-    """Return the bound of what a field has lost of groups without the rows of others."""
+    """Return the error bound of a field after removing rows."""
     with np.errstate(invalid="ignore", over="ignore"):
         more = ours[f"{name} lost"] + theirs[f"{name} lost"] + _TAKEN_OFF * ours[name]
     # One value has no deviation, and no values take nothing off.

@@ -1,4 +1,4 @@
-"""How a groupby of a frame in parts runs: what each part gives, and what follows from all."""
+"""GroupPlan: plan of a partial aggregation: reduce parts, merge states, finalize."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _OF_LIBRARIES: dict[str, type[GroupPlan]] = {}
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """How a groupby of a frame in parts runs.
+    """Plan of a partial aggregation of frames: reduce parts, merge states, finalize.
 
     Each part is reduced where it lies, to its `states`: a frame with a row for each group, keys
     first. States of several parts are folded where the groups belong, and these give the result.
@@ -138,7 +138,7 @@ class GroupPlan:
     rows_as: Callable[[Any], Any] | None = None
 
     def __init_subclass__(cls, *, library: str) -> None:
-        """Take the plans of frames of another library."""
+        """Register the plan class of another library."""
         _OF_LIBRARIES[library] = cls
 
     @classmethod
@@ -146,7 +146,7 @@ class GroupPlan:
         cls, meta: Any, by: Any = None, *, how: Verb | str, level: Any = None, sort: bool = True,
         dropna: bool = True, observed: bool = True, as_index: bool = True, selection: Any = None,
     ) -> GroupPlan:  # fmt: skip
-        """Return the plan of one verb of a groupby.
+        """Return the plan for one verb of a groupby.
 
         Parameters
         ----------
@@ -199,7 +199,7 @@ class GroupPlan:
 
     @classmethod
     def without_rows(cls, meta: Any, verb: Verb) -> Any:
-        """Return a frame like the parts, without rows; raise where groups lack the verb."""
+        """Return an empty frame like the parts; raise if the verb is not supported."""
         return known(meta.iloc[:0])
 
     known_keys = staticmethod(known_keys)
@@ -213,12 +213,12 @@ class GroupPlan:
 
     @classmethod
     def rows_to_try(cls, source: Any, groups: Any, by: Any, level: Any) -> tuple[Any, Any]:
-        """Return a frame and its groups, of which a verb has the dtypes that all frames have."""
+        """Return a trial frame and its groups, whose results have the final dtypes."""
         return source, groups
 
     @classmethod
     def answer_without_rows(cls, answer: Any) -> Any:
-        """Return the answer of rows that were tried as one of no rows."""
+        """Return the result of trial rows as an empty result."""
         return answer
 
     def __getstate__(self) -> dict[str, Any]:
@@ -227,26 +227,26 @@ class GroupPlan:
 
     @staticmethod
     def portable_keys(keys: Sequence[GroupingKey]) -> Any:
-        """Return keys as columns that are equal where keys are, in whatever part these are."""
+        """Return keys as columns that compare equal across parts."""
         return portable([as_series(key.values) for key in keys], [key.name for key in keys])
 
     @property
     def needs_rows(self) -> bool:
-        """Whether parts give their rows, not states of groups."""
+        """Whether parts contribute rows instead of states."""
         return self.wanted is None
 
     @functools.cached_property
     def row_plan(self) -> GroupPlan | None:
-        """The plan of parts that give rows in place of states; None where all give one kind."""
+        """The plan for parts that contribute rows instead of states; None without a choice."""
         return replace(self, wanted=None) if self.keeps_rows and not self.needs_rows else None
 
     @property
     def forms(self) -> list[GroupPlan]:
-        """The plans of what parts may give: states, and rows in place of them."""
+        """The plans for each form of contribution: states, and rows."""
         return [self] if self.row_plan is None else [self, self.row_plan]
 
     def form_of(self, states: Any) -> int:
-        """Return the number of the form that states have, or rows in place of them."""
+        """Return the number of the form of a contribution: states or rows."""
         return int(self.row_plan is not None and "n" not in states)
 
     @functools.cached_property
@@ -267,7 +267,7 @@ class GroupPlan:
 
     @functools.cached_property
     def places(self) -> list[int]:
-        """The positions of the columns that are read, and of others that are called alike."""
+        """The positions of the columns to read, and of others with the same label."""
         if self.source.ndim == 1:
             return [0]
         labels, keys = list(self.source.columns), {k.column for k in self.keys if k.in_frame}
@@ -276,14 +276,14 @@ class GroupPlan:
 
     @property
     def columns(self) -> list[Hashable]:
-        """The labels of the columns of the source that are read."""
+        """The labels of the source's columns to read."""
         if self.source.ndim == 1:
             return []
         return list(dict.fromkeys(self.source.columns[place] for place in self.places))
 
     @functools.cached_property
     def states_meta(self) -> pd.DataFrame:
-        """The states of no rows."""
+        """Empty frame like the states."""
         return self.reduce(self.source, 0)
 
     def reduce(self, part: Any, number: int) -> pd.DataFrame:
@@ -326,7 +326,7 @@ class GroupPlan:
         return self.frame_of_states(columns)
 
     def pieces_of(self, part: Any, groups: Any, number: int) -> dict[Place, Part]:
-        """Return by its place what the states of each column, or pair, of a part are made of."""
+        """Return the columns, or pairs, that a part's states are computed from, by position."""
         assert self.wanted is not None
         like = self.source.index
 
@@ -355,12 +355,12 @@ class GroupPlan:
         return pieces
 
     def frame_of_states(self, columns: dict[str, Any]) -> Any:
-        """Return a frame of arrays and columns by label, a row for each group."""
+        """Return a frame of arrays and columns by label, one row per group."""
         index = frames_of(self.source).range_index(len(columns["n"]))
         return self.frame_of(columns.values(), pd.Index(list(columns)), index)
 
     def reduce_part(self, part: Any, number: int, few: int = 0) -> tuple[Any, Any]:
-        """Return the states of a part, and the codes of their keys where these are known.
+        """Return the states of a part, and the codes of their keys if known.
 
         In their place it may be its rows: at most `few`, or such as have few of each key.
         """
@@ -377,7 +377,7 @@ class GroupPlan:
     def reduce_parts(
         self, parts: Iterable[tuple[int, Any]], agree: Callable[[bool], bool]
     ) -> tuple[GroupPlan, list[Any]]:
-        """Return the states of parts by number in one form, and the plan of this.
+        """Return the states of parts by number in one form, and the plan of this form.
 
         `agree` is told whether rows may be in place of states, and returns whether they are.
         """
@@ -395,11 +395,11 @@ class GroupPlan:
         return self, [self.for_part(part).reduce(part, number) for number, part in given]
 
     def for_part(self, part: Any) -> GroupPlan:
-        """Return the plan that reduces a part: with the categories that only the part has, too."""
+        """Return the plan extended by the categories that only one part has."""
         return extended(self, self.categories_of(part))
 
     def categories_of(self, part: Any) -> Categories:
-        """Return the categories of a part that are not those of the source; none on a GPU."""
+        """Return a part's categories that the source lacks; none on a GPU."""
         return categories_of(self, part) if self._has_categories else ()
 
     @functools.cached_property
@@ -407,7 +407,7 @@ class GroupPlan:
         return not self.on_gpu and any(categorical_columns(self, self.source))
 
     def encoded(self, states: pd.DataFrame) -> EncodedKeys:
-        """Return the codes of the keys of states, which are equal for equal keys of any part.
+        """Return codes of the states' keys that are equal across parts.
 
         Categories that the source lacks have the code of null: each part numbers them by itself.
         """
@@ -420,14 +420,14 @@ class GroupPlan:
         return self.encoder.encode_rows(form.portable(states))
 
     def owners(self, states: pd.DataFrame, ranges: int) -> Any:
-        """Return the range of hashes, below `ranges`, of each row of states.
+        """Return the hash range, below `ranges`, of each row of states.
 
         It is equal for equal keys, whatever part they are of.
         """
         return self.encoder.owners(self.encoded(states).codes, ranges)
 
     def folded(self, parts: Sequence[Any]) -> Any:
-        """Return the states of all parts as one frame, in which each key occurs once.
+        """Return the merged states of all parts as one frame with distinct keys.
 
         Rows that are needed, or are in place of states, are those of all parts.
         """
@@ -449,33 +449,33 @@ class GroupPlan:
         return [as_series(level) for level in levels_of(index)]
 
     def nulls_of(self, values: Any) -> Any:
-        """Return a mask of the nulls of a key, None where there are none."""
+        """Return a mask of the nulls of a key, None if there are none."""
         return nulls_of(values)
 
     def first_rows(self, rows: Any) -> Any:
-        """Return the first of the rows of a frame that are equal, by position."""
+        """Return the positions of a frame's distinct rows."""
         return numbered([as_series(rows[label]) for label in rows])[1]
 
     def codes_of_part(self, part: Any, number: int) -> Any:
-        """Return the codes of the keys of a part's rows, where parts give rows."""
+        """Return the key codes of a part's rows, if parts contribute rows."""
         return self.encoded(self.reduce(part, number)).codes
 
     def portable(self, states: Any) -> Any:
-        """Return the keys of states as columns that are equal where keys are."""
+        """Return the states' keys as columns that compare equal across parts."""
         return self.portable_keys(self.keys_of_states(states))
 
     key_column = staticmethod(as_series)
     """Return a column of keys, numbered from 0."""
 
     def keys_of_states(self, states: Any) -> list[GroupingKey]:
-        """Return the keys of states, called as those of the source."""
+        """Return the states' keys under the source's names."""
         return [
             GroupingKey(key.name, self.key_column(states[label]), key.column, key.in_frame)
             for key, label in zip(self.keys, self.key_labels, strict=True)
         ]
 
     def result(self, states: Any) -> Any:
-        """Return the result of states in which each key occurs once, or of rows in any order."""
+        """Return the result of merged states, or of rows in any order."""
         form = self.forms[self.form_of(states)]
         if form.needs_rows:
             return result_of(form, states)
@@ -485,21 +485,21 @@ class GroupPlan:
         return self.result_of(states, self.groups_of(states))
 
     def groups_of(self, states: pd.DataFrame) -> FoldedGroups:
-        """Return the groups of states in which each key occurs once."""
+        """Return the groups of merged states."""
         return FoldedGroups(
             self.keys_of_states(states), states["n"].to_numpy(),
             sort=self.sort, dropna=self.dropna, observed=self.observed,
         )  # fmt: skip
 
     def heads_of(self, groups: Groups, places: Any, first: Any) -> pd.DataFrame:
-        """Return the keys of groups; unless they are sorted, with the place of their first rows."""
+        """Return the groups' keys; if unsorted, with the position of their first rows."""
         heads = dict(zip(self.key_labels, groups.columns, strict=True))
         if not self.sort:
             heads["at"] = pd.Series(places.to_numpy()[first])
         return pd.DataFrame(heads, copy=False)
 
     def result_of(self, states: Any, groups: Any) -> Any:
-        """Return the result of folded states, whose groups these are."""
+        """Return the result of merged states for these groups."""
         states_of = functools.cache(lambda place: self.folded_states(states, groups, place))
 
         def reduce(_: Any, positions: Sequence[int], wanted: Sequence[Wanted]) -> list[Any]:
@@ -521,7 +521,7 @@ class GroupPlan:
         return self.answer(self.grouped(self.source, groups, reduce, moments))
 
     def fields(self, states: Any, groups: Any, place: Place) -> dict[str, Any]:
-        """Return the fields of a column's states, or a pair's, by their group."""
+        """Return the state fields of a column or pair by group."""
         assert self.wanted is not None
         kinds = self.wanted[place]
         labels = {
@@ -538,7 +538,7 @@ class GroupPlan:
         return FoldedStates(values, groups, self.fields(states, groups, place))
 
     def aggregate(self, states: FoldedStates, wanted: Wanted) -> Any:
-        """Return an aggregate of folded states, in a dtype that does not depend on them."""
+        """Return an aggregate of merged states, in a dtype independent of the values."""
         aggregate = AGGREGATES[wanted.how]
         if aggregate.labels:
             return states.labels(wanted.how, wanted.options)
@@ -546,7 +546,7 @@ class GroupPlan:
         return settle_dtype(found, states.values, wanted, full=self.observed)
 
     def answer(self, groups: Any) -> Any:
-        """Return what the verb gives of groups; keys that are columns of objects stay objects."""
+        """Return the verb's result for groups, keeping object keys as objects."""
         made = self.verb.of(groups)
         if self.on_gpu or self.as_index or made.ndim == 1 or made.columns.nlevels > 1:
             return made
@@ -557,13 +557,13 @@ class GroupPlan:
         return made.astype(wanted) if wanted else made
 
     def grouped(self, frame: Any, groups: Any, reduce: Any, moments: Any = None) -> Any:
-        """Return groups of a frame like the source, of which functions make aggregates."""
+        """Return a groupby of a frame like the source, with aggregates by functions."""
         return self.grouped_type(
             frame, groups, reduce, moments, as_index=self.as_index, selection=self.selection
         )  # fmt: skip
 
     def grouped_rows(self, frame: Any, groups: Any) -> Any:
-        """Return groups of rows that came from parts."""
+        """Return a groupby of rows from all parts."""
         groups.of_parts = True
         return self.grouped(
             frame, groups, lambda made, _, wanted: made.settle_dtypes(wanted, full=self.observed)
@@ -573,7 +573,7 @@ class GroupPlan:
     """Return the keys of a part; see `dgpuhash.groupby`."""
 
     def keys_of(self, part: Any) -> list[GroupingKey]:
-        """Return the keys of a part, in the dtypes of those of the source."""
+        """Return the keys of a part in the source's dtypes."""
         keys = self.grouping_keys(part, self.by, self.level)
         return [
             replace(key, values=self.as_known(key.values, like.values, key.name))
@@ -582,7 +582,7 @@ class GroupPlan:
 
     @staticmethod
     def as_known(column: Any, like: Any, label: Any) -> Any:
-        """Return a column of a part in the dtype that the plan knows."""
+        """Return a column of a part in the plan's dtype."""
         return as_dtype(column, like.dtype, label)
 
     def column_of(self, part: Any, position: int) -> pd.Series:

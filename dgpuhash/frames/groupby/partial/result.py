@@ -1,4 +1,4 @@
-"""Make results of groups: of folded states, of rows, and of values at a few places."""
+"""Compute results of groups from merged states, rows, or order statistics."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _WERE = {False: "lay much further apart", True: "were much larger"}
 
 
 class LostDigitsError(UnsupportedError):
-    """Sums or deviations whose digits went with rows that were taken off."""
+    """Sums or deviations that lost their digits when rows were removed."""
 
 
 def check_digits(how: str, groups: Groups, fields: Fields, field: str) -> None:
-    """Raise LostDigitsError where more than 10⁻⁶ of a field may be lost.
+    """Raise LostDigitsError if a field's error bound exceeds 10⁻⁶.
 
     Less than the digits of the values that are left is none.
 
@@ -72,7 +72,7 @@ def check_digits(how: str, groups: Groups, fields: Fields, field: str) -> None:
 
 
 def _bad_sums(fields: Mapping[str, Any]) -> Any:
-    """Return a mask of the groups whose sum of floats may lack more than 10⁻⁶.
+    """Return a mask of groups whose float sum may be wrong by more than 10⁻⁶.
 
     Of values whose sum is about 0, what lies below the digits of a float is nothing.
     """
@@ -86,7 +86,7 @@ def _bad_sums(fields: Mapping[str, Any]) -> Any:
 
 
 def _whole_digits(fields: Fields) -> Fields:
-    """Return fields of whole numbers, with all digits of deviations that lost few of them.
+    """Return integer fields rounded to exact values where little was lost.
 
     Products of the deviations of n whole numbers add up to a multiple of 1/n.
     """
@@ -129,12 +129,12 @@ class FoldedGroups(Groups):
         self.sizes = array_of(sizes, self.states)
 
     def chosen(self, field: Any, void: Any) -> Any:
-        """Return values of the groups, null where a mask is set."""
+        """Return values of the groups, null where masked."""
         rows = np.arange(len(void))
         return taken(series_of(field, None), np.where(void, -1, rows) if void.any() else rows)
 
     def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
-        """Return the codes of states and their keys, which differ."""
+        """Return the codes of states, and their distinct keys."""
         codes = np.arange(len(values[0]))
         if any(self.sorts):
             return self._ordered(codes, values)
@@ -142,7 +142,7 @@ class FoldedGroups(Groups):
 
 
 class FoldedStates(States):
-    """The states of one column's groups, folded from those of parts.
+    """States of one column's groups, merged from parts.
 
     Parameters
     ----------
@@ -165,17 +165,17 @@ class FoldedStates(States):
 
     @property
     def count(self) -> Any:
-        """The number of values of each group that are not null."""
+        """The number of non-null values of each group."""
         return self.words["count"]
 
     @property
     def decimal_parts(self) -> tuple[Any, ...]:
-        """The sums of each group's decimals, in parts."""
+        """The sums of each group's decimals, as limbs."""
         return tuple(self.words[f"part {place}"] for place in range(4))
 
     @functools.cached_property
     def stray(self) -> Any | None:
-        """A mask of the groups with a NaN that is no null, None where there is none."""
+        """A mask of the groups with a non-null NaN; None if there is none."""
         found = self.words.get("stray")
         return found > 0 if found is not None and found.any() else None
 
@@ -220,22 +220,22 @@ class FoldedStates(States):
         return self.xp.where(self.groups.sizes > 0, found, found.dtype.type(1))
 
     def check_digits(self, how: str, field: str) -> None:
-        """Raise LostDigitsError where rows that were taken off took too much of a field."""
+        """Raise LostDigitsError if removed rows cost a field too many digits."""
         check_digits(how, self.groups, self.words, field)
 
     def extreme(self, state: str) -> Any:
-        """Return the least or greatest value of each group, of groups without values anything."""
+        """Return the minimum or maximum of each group, undefined without values."""
         return self.words[state]
 
     def value_of(self, state: str, void: Any) -> Any:
-        """Return the least or greatest value of each group as values of the column.
+        """Return the minimum or maximum of each group as values of the column.
 
         Null where a mask is set.
         """
         return self.groups.chosen(self.words[state], void)
 
     def end(self, state: str, least: int, *, nulls: bool) -> Any:
-        """Return the first or last value of each group; null where there are fewer than `least`."""
+        """Return the first or last value of each group; null for fewer than `least` values."""
         void = (self.groups.sizes if nulls else self.count) == 0
         void |= self.count < least
         made = self.groups.chosen(self.words[f"{state} of all" if nulls else state], void)
@@ -244,7 +244,7 @@ class FoldedStates(States):
         return made
 
     def labels(self, how: str, options: Options) -> Any:
-        """Return the labels of the first rows with the least or greatest values.
+        """Return the index labels of the first rows with the minimum or maximum.
 
         Raises
         ------
@@ -266,7 +266,7 @@ _RANKED = frozenset({"median", "quantile", "count"})
 
 
 def ranked_columns(plan: GroupPlan) -> tuple[int, ...]:
-    """Return the positions of the columns of which a plan needs values at some places alone.
+    """Return the positions of columns of which a plan needs order statistics alone.
 
     None of them where it needs more of the rows of a group.
     """
@@ -288,13 +288,13 @@ def ranked_columns(plan: GroupPlan) -> tuple[int, ...]:
 
 
 def numbers_dtype(plan: GroupPlan, position: int) -> np.dtype[Any]:
-    """Return the dtype of the numbers that the values of a column are."""
+    """Return the dtype of a column's values as numbers."""
     numbers = Values(plan.column_of(plan.source, position)).numbers
     return np.dtype(np.int64 if numbers.dtype.kind == "b" else numbers.dtype)
 
 
 def places_asked(plan: GroupPlan, keys: pd.DataFrame) -> dict[int, set[tuple[int, int]]]:
-    """Return by column the places of groups whose values the aggregates are made of.
+    """Return by column the ranks of each group's values that the aggregates need.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def places_asked(plan: GroupPlan, keys: pd.DataFrame) -> dict[int, set[tuple[int
 def result_of_places(
     plan: GroupPlan, keys: pd.DataFrame, known: Known
 ) -> tuple[Any, pd.DataFrame]:  # fmt: skip
-    """Return the result of groups, and their keys; `keys` are as in `places_asked`."""
+    """Return the groups' result from order statistics, and their keys; see `places_asked`."""
 
     def at(position: int, rows: Any, places: Any) -> Any:
         numbers = known.get(position, {})

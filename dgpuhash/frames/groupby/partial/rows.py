@@ -1,4 +1,4 @@
-"""Rows of parts as states, for aggregates that need the rows of a group side by side."""
+"""Rows of parts in place of states, for aggregates such as medians."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def rows_of(plan: GroupPlan, part: Any, keys: list[GroupingKey], number: int) ->
 def mostly_distinct_rows(
     plan: GroupPlan, part: Any, number: int
 ) -> tuple[pd.DataFrame, Any] | None:  # fmt: skip
-    """Return the rows of a part with the codes of their keys, if most have keys of their own.
+    """Return a part's rows with key codes if most keys are distinct, else None.
 
     That more than half do is told by samples, None otherwise; the same part has the same answer.
     `plan` is one of rows.
@@ -81,7 +81,7 @@ def mostly_distinct_rows(
 
 
 def _among_few_keys(codes: Any) -> Any:
-    """Return a mask of the rows of about one of `_OF_KEYS` keys.
+    """Return a mask of the rows with about one in `_OF_KEYS` keys.
 
     The first bits of the product with an odd number are mixed well enough for a sample, and take a
     tenth of the time of a hash.
@@ -90,13 +90,13 @@ def _among_few_keys(codes: Any) -> Any:
 
 
 def _share(codes: Any) -> float:
-    """Return how many different codes there are for each of them."""
+    """Return the number of distinct codes divided by all codes."""
     xp: Any = backend.get(None, codes).xp
     return len(xp.unique(codes)) / max(1, len(codes))
 
 
 def _occur_again(codes: Any, rows: int) -> bool:
-    """Return whether more keys occur again in a sample than in one of keys with two rows each.
+    """Return whether more keys repeat in a sample than if each key had two rows.
 
     Of a large part that is known long before half of the sample is of such keys. A key counts
     once: a few that many rows have tell nothing of the others.
@@ -107,7 +107,7 @@ def _occur_again(codes: Any, rows: int) -> bool:
 
 
 def parts_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
-    """Yield the rows of each part as such a part, with its number; keys are columns of it."""
+    """Yield each part's rows with its number, with keys as columns."""
     frames, rows = frames_of(rows), rows_in_order(rows)
     xp: Any = frames.xp
     numbers: Any = frames.array(rows["at"]) >> 32
@@ -118,14 +118,14 @@ def parts_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> Iterator[tuple[int, pd
 
 
 def distinct_rows(plan: GroupPlan, rows: Any) -> Any:
-    """Return the first of the rows that are equal."""
+    """Return distinct rows, the first of each."""
     rows = rows_in_order(rows)
     heads = plan.first_rows(rows.drop(columns="at"))
     return rows if len(heads) == len(rows) else frames_of(rows).take(rows, heads)
 
 
 def rows_in_order(rows: Any) -> Any:
-    """Return rows in the order of the parts, and in theirs."""
+    """Return rows in the order of parts and rows."""
     frames = frames_of(rows)
     place: Any = frames.array(rows["at"])
     if not bool((place[1:] < place[:-1]).any()):
@@ -134,13 +134,13 @@ def rows_in_order(rows: Any) -> Any:
 
 
 def result_of(plan: GroupPlan, rows: pd.DataFrame) -> Any:
-    """Return the result of rows that came from parts in any order."""
+    """Return the result of rows from parts in any order."""
     rows = rows_in_order(rows) if plan.in_order else rows
     return plan.answer(_groups_of_rows(plan, rows)[0])
 
 
 def in_pieces(plan: GroupPlan) -> bool:
-    """Return whether results of some of the groups can be put together; see `result_of_pieces`."""
+    """Return whether results of subsets of groups can be concatenated; see `result_of_pieces`."""
     return plan.verb.name in AGGREGATING and plan.observed and not plan.on_gpu
 
 
@@ -150,7 +150,7 @@ def result_of_pieces(
     told: Iterable[tuple[Any, pd.DataFrame]] = (),
     require: Callable[[int], None] = lambda nbytes: None,
 ) -> Any:
-    """Return the result of rows, or of folded states, in pieces of which each has whole groups.
+    """Return the result of rows or merged states, from subsets with whole groups.
 
     Only one piece is in memory at a time, with the results of those before. All groups have equally
     many rows of the result. `told` are results of other groups, with their keys. `require` is
@@ -198,20 +198,20 @@ def result_of_pieces(
 
 
 def _folded(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
-    """Return the result of folded states; and its groups, as `_result_of_rows` does."""
+    """Return the result of merged states, and its groups, as `_result_of_rows` does."""
     groups = plan.groups_of(states)
     return plan.result_of(states, groups), plan.heads_of(groups, states["at"], groups.states)
 
 
 def _result_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
-    """Return the result of rows, and the keys of its groups with the place of the first row."""
+    """Return the result of rows, and the groups' keys with their first row's position."""
     rows = rows_in_order(rows) if plan.in_order else rows
     grouped, groups = _groups_of_rows(plan, rows)
     return plan.answer(grouped), plan.heads_of(groups, rows["at"], groups.ends("first"))
 
 
 def _groups_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, Groups]:
-    """Return the groups of rows in the order of the parts, where that counts."""
+    """Return a groupby of rows, in the order of the parts if that matters."""
     frame = frame_of_rows(plan, rows)
     groups = plan.groups(
         plan.keys_of_states(rows), len(rows), sort=plan.sort, dropna=plan.dropna,
@@ -221,7 +221,7 @@ def _groups_of_rows(plan: GroupPlan, rows: pd.DataFrame) -> tuple[Any, Groups]:
 
 
 def frame_of_rows(plan: GroupPlan, rows: Any) -> Any:
-    """Return rows as a frame like the source, with the columns that are read."""
+    """Return rows as a frame like the source, with the columns to read."""
     labels: Any = frames_of(rows).range_index(len(rows))
     if plan.labels:
         names = list(plan.source.index.names)

@@ -1,4 +1,4 @@
-"""Verbs of a groupby: what each reads, and the kinds of states that it takes."""
+"""Verbs of a groupby: the columns each reads, and the kinds of states it needs."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Verb:
     options: dict[str, Any] = field(default_factory=dict)
 
     def of(self, groups: Any) -> Any:
-        """Return what the method of these groups returns, whatever library they are of."""
+        """Return the result of the method for a groupby of any library."""
         return getattr(groups, self.name)(*self.arguments, **self.options)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        """Return what Dask names expressions by: the order of columns is that of dictionaries."""
+        """Return a token for Dask that depends on the order of dictionaries."""
         return type(self).__name__, self.name, _ordered(self.arguments), _ordered(self.options)
 
 
 def _ordered(given: Any) -> Any:
-    """Return arguments with lists of pairs for dictionaries, which Dask takes in any order."""
+    """Return arguments with lists of pairs in place of dictionaries, to keep their order."""
     if isinstance(given, dict):
         return dict.__name__, [(label, _ordered(each)) for label, each in given.items()]
     if isinstance(given, list | tuple):
@@ -73,7 +73,7 @@ _VALUES = frozenset({"min", "max", "first", "last"})
 
 
 def settle_dtype(found: Any, values: Values, wanted: Wanted, *, full: bool) -> Any:
-    """Return an aggregate in the dtype that it has of any values of such a column.
+    """Return an aggregate in the dtype that it has for any values of the column.
 
     Sums and products of integers have 64 bits; NumPy's integers are float64, and booleans objects,
     where a group may have no value; sums and deviations of float16 are float32 or float64. Texts of
@@ -127,7 +127,7 @@ MomentsOf: TypeAlias = Callable[
 
 
 class Planned(GroupByBase):
-    """Groups whose aggregates are what a function returns for columns and aggregates of these."""
+    """Groupby whose aggregates come from a function of column and aggregate."""
 
     def __init__(
         self, frame: Any, groups: Any, reduce: Reduce, moments: MomentsOf | None = None,
@@ -148,19 +148,19 @@ class Planned(GroupByBase):
 
     @abstractmethod
     def values_of(self, place: int) -> Any:
-        """Return one of the columns that are aggregated."""
+        """Return one of the columns to aggregate."""
 
     def kinds_of(self, wanted: Wanted) -> tuple[str, ...] | None:
-        """Return the kinds of states that an aggregate takes; None where it needs rows."""
+        """Return the kinds of states for an aggregate; None if it needs rows."""
         return kinds_for(self.values_of(wanted.place), wanted.how, wanted.options)
 
     @abstractmethod
     def settle_dtypes(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
-        """Return aggregates of the rows, in dtypes that do not depend on them."""
+        """Return aggregates of the rows, in dtypes independent of the values."""
 
 
 class PlannedGroups(Planned, GroupBy):
-    """Groups of a pandas frame, aggregated by a function."""
+    """Groupby of a pandas frame whose aggregates come from a function."""
 
     def _moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
         if self._pairs is None:
@@ -169,21 +169,21 @@ class PlannedGroups(Planned, GroupBy):
         return self._pairs(self, [positions[place] for place in places], places, how)
 
     def values_of(self, place: int) -> Values:
-        """Return one of the columns that are aggregated."""
+        """Return one of the columns to aggregate."""
         return Values(self._columns[place])
 
     def kinds_of(self, wanted: Wanted) -> tuple[str, ...] | None:
-        """Return the kinds of states that an aggregate takes; None where it needs rows."""
+        """Return the kinds of states for an aggregate; None if it needs rows."""
         if wanted.how in {"idxmin", "idxmax"} and self._frame.index.nlevels > 1:
             return None
         return super().kinds_of(wanted)
 
     def moments(self, places: Sequence[int], how: str) -> Callable[[int, int], Moments]:
-        """Return the function of the moments of the rows, of two of some columns by number."""
+        """Return a function of the rows' moments, of two columns by number."""
         return super()._moments(places, how)
 
     def settle_dtypes(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
-        """Return aggregates of the rows, in dtypes that do not depend on them."""
+        """Return aggregates of the rows, in dtypes independent of the values."""
         columns = self._columns
         found = reduced(self._groups, columns, wanted, self._frame.index)
         return [
@@ -193,7 +193,7 @@ class PlannedGroups(Planned, GroupBy):
 
 
 class Requirements:
-    """Columns and kinds of states that the aggregates of a verb take, noted while it is tried.
+    """Columns and kinds of states that a verb needs, recorded in a trial run.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ class Requirements:
     def moments(
         self, groups: PlannedGroups, positions: Sequence[int], places: Sequence[int], how: str
     ) -> Callable[[int, int], Moments]:
-        """Return the function of the moments of no rows, of two columns by number."""
+        """Return a function of the moments of no rows, of two columns by number."""
         columns, pair = groups._columns, KIND_OF_PAIRS[how]
         self.positions.update(positions)
         self.of_numbers &= all(Values(columns[place]).is_number for place in places)

@@ -1,1 +1,1 @@
-"""Groupbys of cuDF frames in parts: states are cuDF frames, made and folded on their GPU."""
+"""Partial aggregation of cuDF frames, with states as cuDF frames on their GPU."""

@@ -1,4 +1,4 @@
-"""cuDF frames of states and results as pandas frames on the host, and back."""
+"""Copy cuDF frames of states and results to pandas frames on the host, and back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dgpuhash.errors import ColumnError
 
 
 def host_like(meta: Any) -> pd.DataFrame:
-    """Return an empty pandas frame like a cuDF frame, in dtypes that have nulls."""
+    """Return an empty pandas frame like a cuDF frame, in nullable dtypes."""
     columns = {label: meta[label].iloc[:0] for label in meta.columns}
     made = {label: pd.Series([], dtype=_host_dtype(each)) for label, each in columns.items()}
     return pd.DataFrame(made, columns=meta.columns)
 
 
 def _host_dtype(series: Any) -> Any:
-    """Return the dtype of pandas that holds the values of a cuDF column with its nulls."""
+    """Return the pandas dtype for the values of a cuDF column with nulls."""
     dtype = series.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "iufb":
         if dtype.kind == "b":
@@ -31,7 +31,7 @@ def _host_dtype(series: Any) -> Any:
 
 
 def on_host(states: Any) -> pd.DataFrame:
-    """Return a cuDF frame as a pandas frame of Arrow's dtypes; categories as their values."""
+    """Return a cuDF frame as a pandas frame of Arrow dtypes, categoricals as values."""
     made = states.copy(deep=False)
     for label in states.columns:
         dtype = states[label].dtype
@@ -63,7 +63,7 @@ def in_dtypes(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
 
 
 def on_device(frame: pd.DataFrame, like: Any) -> Any:
-    """Return a pandas frame of any dtypes as a cuDF frame with labels and dtypes of another one."""
+    """Return a pandas frame as a cuDF frame with the labels and dtypes of another one."""
     import cudf
 
     numbered = frame.set_axis([str(place) for place in range(frame.shape[1])], axis=1)
@@ -79,7 +79,7 @@ def on_device(frame: pd.DataFrame, like: Any) -> Any:
 
 
 def _with_categories(dtype: Any, values: Any) -> Any:
-    """Return a dtype of categories that has these values, too: parts may have others."""
+    """Return a categorical dtype extended by these values."""
     import cudf
 
     known = list(dtype.categories.to_pandas())

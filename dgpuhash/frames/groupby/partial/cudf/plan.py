@@ -1,4 +1,4 @@
-"""How a groupby of cuDF frames in parts runs: on the GPU of each part, and of each owner."""
+"""CudfPlan: plan of a partial aggregation of cuDF frames."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class FoldedCudfGroups(CudfGroups):
-    """The groups of all parts, each of which has a state.
+    """Groups of all parts, from states that merged keys once.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class FoldedCudfGroups(CudfGroups):
 
     @functools.cached_property
     def order(self) -> Any | None:
-        """The numbers of the groups in the order of the result, None for all by number."""
+        """The group numbers in the order of the result, None for ascending ones."""
         if self.sorts:
             return CudfGroups.order.func(self)  # type: ignore[attr-defined]
         firsts = self._firsts
@@ -100,14 +100,14 @@ class FoldedCudfGroups(CudfGroups):
         return self.arranged(self._sizes)
 
     def chosen(self, field: Any, void: Any | None) -> Any:
-        """Return values of the groups of the result by number, null where a mask is set."""
+        """Return values of the result's groups by number, null where masked."""
         rows = self.first_rows
         rows = rows if void is None else self.xp.where(void, -1, rows)
         return take_series(field, rows, nulls=True).rename(None)
 
 
 class FoldedValues(CudfValues):
-    """The dtype of a column, and whether a group lacks a value of it."""
+    """Dtype of a column, and whether a group has no value of it."""
 
     def __init__(self, series: Any, *, lacking: bool) -> None:
         super().__init__(series)
@@ -115,12 +115,12 @@ class FoldedValues(CudfValues):
 
     @property
     def nulls(self) -> Any | None:
-        """Something where a row is null."""
+        """A placeholder that says that a row is null."""
         return True if self._lacking else None
 
 
 def portable(keys: Sequence[GroupingKey]) -> Any:
-    """Return columns that are equal where keys are, in whatever part these are.
+    """Return columns that are equal where keys are equal, in any part.
 
     Categories are compared by their values, of which each part may have others.
     """
@@ -136,21 +136,21 @@ def portable(keys: Sequence[GroupingKey]) -> Any:
 
 
 class PlannedCudfGroups(Planned, CudfGroupBy):
-    """Groups of a cuDF frame, aggregated by a function."""
+    """Groupby of a cuDF frame whose aggregates come from a function."""
 
     def values_of(self, place: int) -> CudfValues:
-        """Return one of the columns that are aggregated."""
+        """Return one of the columns to aggregate."""
         return self._columns[place]
 
     def kinds_of(self, wanted: Wanted) -> tuple[str, ...] | None:
-        """Return the kinds of states that an aggregate takes; None where it needs rows."""
+        """Return the kinds of states for an aggregate; None if it needs rows."""
         values, kinds = self.values_of(wanted.place), super().kinds_of(wanted)
         # Labels are found by numbers that equal the extreme.
         unlabelled = wanted.how.startswith("idx") and not values.is_number
         return None if kinds is None or unlabelled or "decimal" in kinds else kinds
 
     def settle_dtypes(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
-        """Return the aggregates of rows of nulls, which have the dtypes of all rows."""
+        """Return the aggregates of null rows, whose dtypes hold for all rows."""
         found = []
         for each in wanted:
             if AGGREGATES[each.how].labels:
@@ -162,7 +162,7 @@ class PlannedCudfGroups(Planned, CudfGroupBy):
 
 
 def null_rows(source: Any) -> Any:
-    """Return a row of nulls like those of a frame or Series without rows."""
+    """Return a row of nulls with the schema of an empty frame or Series."""
     frames = frames_named("cudf")
     none = frames.xp.full(1, -1, "int64")
     whole = source.to_frame("value") if source.ndim == 1 else source
@@ -179,7 +179,7 @@ _OF_VALUES = frozenset({"first", "last", "first of all", "last of all", "idxmin"
 
 
 class CudfPlan(GroupPlan, library="cudf"):
-    """How a groupby of a cuDF frame in parts runs.
+    """Plan of a partial aggregation of cuDF frames.
 
     States have the form of those of `GroupPlan`; they are cuDF frames, made, folded and told on the
     GPU. Each fold groups the states of several parts at once by the same kernels. Decimals' sums,
@@ -191,7 +191,7 @@ class CudfPlan(GroupPlan, library="cudf"):
 
     @classmethod
     def without_rows(cls, meta: Any, verb: Verb) -> Any:
-        """Return a frame like the parts, without rows; see `GroupPlan.without_rows`."""
+        """Return an empty frame like the parts; see `GroupPlan.without_rows`."""
         if not hasattr(CudfGroupBy, verb.name):
             raise UnsupportedError(
                 f"{verb.name} of groups of cuDF frames; convert the frame with .to_pandas(), or "
@@ -213,14 +213,14 @@ class CudfPlan(GroupPlan, library="cudf"):
 
     @classmethod
     def rows_to_try(cls, source: Any, groups: Any, by: Any, level: Any) -> tuple[Any, Any]:
-        """Return a row of nulls: results of no rows do not have the dtypes of all."""
+        """Return a row of nulls, because results of no rows have other dtypes."""
         few = null_rows(source)
         keys = grouping_keys(few, by, level)
         return few, CudfGroups(keys, len(few), sort=groups.sorts, dropna=False)
 
     @classmethod
     def answer_without_rows(cls, answer: Any) -> Any:
-        """Return the answer of rows that were tried as one of no rows."""
+        """Return the result of trial rows as an empty result."""
         made = answer.iloc[:0]
         if made.index.nlevels > 1:
             # Slices of cuDF have a marker there.
@@ -228,7 +228,7 @@ class CudfPlan(GroupPlan, library="cudf"):
         return made
 
     def pieces_of(self, part: Any, groups: CudfGroups, number: int) -> dict[Place, Part]:
-        """Return by its place what the states of each column of a part are made of."""
+        """Return the columns that a part's states are computed from, by position."""
         assert self.wanted is not None
         states = {
             place: CudfStates(
@@ -248,7 +248,7 @@ class CudfPlan(GroupPlan, library="cudf"):
         return {place: Part(each, number, label_of=label_of) for place, each in states.items()}
 
     def folded(self, parts: Sequence[Any]) -> Any:
-        """Return the states of all parts as one frame, in which each key occurs once."""
+        """Return the merged states of all parts as one frame with distinct keys."""
         whole = parts[0] if len(parts) == 1 else frames_named("cudf").concat(list(parts))
         if self.needs_rows or self.form_of(whole):
             return whole
@@ -275,7 +275,7 @@ class CudfPlan(GroupPlan, library="cudf"):
         return self.frame_of_states({label: made[label] for label in whole.columns})
 
     def _of_one_pass(self, states: Any) -> dict[str, tuple[ColumnReduction, Any]] | None:
-        """Return the folds of all fields and their dtypes; None where one takes several passes."""
+        """Return the folds and dtypes of all fields; None if one takes several passes."""
         made = {"n": ("sum", _array(states["n"])), "at": ("least", _array(states["at"]))}
         for place, kinds in (self.wanted or {}).items():
             assert isinstance(place, int)
@@ -304,7 +304,7 @@ class CudfPlan(GroupPlan, library="cudf"):
         return self.frame_of_states({label: made[label] for label in states.columns})
 
     def _columns_of(self, states: Any, place: Any) -> dict[str, Any]:
-        """Return the fields of a column's states: arrays of numbers, and columns of values."""
+        """Return the state fields of a column: number arrays and value columns."""
         number = CudfValues(self.column_of(self.source, place)).is_number
         assert self.wanted is not None
         made = {}
@@ -334,7 +334,7 @@ class CudfPlan(GroupPlan, library="cudf"):
         return levels_of_index(index)
 
     def first_rows(self, rows: Any) -> Any:
-        """Return the first of the rows of a frame that are equal, by position."""
+        """Return the positions of a frame's distinct rows."""
         return number_keys(compared([(label, rows[label]) for label in rows.columns]))[1]
 
     def codes_of_part(self, part: Any, _: int) -> Any:
@@ -342,25 +342,25 @@ class CudfPlan(GroupPlan, library="cudf"):
         return self.encoder.encode_rows(portable(grouping_keys(part, self.by, self.level))).codes
 
     def nulls_of(self, values: Any) -> Any:
-        """Return a mask of the nulls of a key, None where there are none."""
+        """Return a mask of the nulls of a key, None if there are none."""
         return frames_named("cudf").array(values.isna().astype(bool)) if values.has_nulls else None
 
     def result(self, states: Any) -> Any:
-        """Return the result of states in which each key occurs once, or of rows in any order."""
+        """Return the result of merged states, or of rows in any order."""
         return super().result(states) if len(states) else self.meta
 
     def groups_of(self, states: Any) -> Any:
-        """Return the groups of states in which each key occurs once."""
+        """Return the groups of merged states."""
         return FoldedCudfGroups(
             self.keys_of_states(states), _array(states["n"]), _array(states["at"]), sort=self.sort
         )
 
     def grouped_rows(self, frame: Any, groups: Any) -> Any:
-        """Return groups of rows that came from parts."""
+        """Return a groupby of rows from all parts."""
         return CudfGroupBy(frame, groups, as_index=self.as_index, selection=self.selection)
 
     def fields(self, states: Any, groups: Any, place: Place) -> dict[str, Any]:
-        """Return the fields of a column's states: numbers by group, and columns of values."""
+        """Return the state fields of a column: numbers by group and value columns."""
         return {
             name: groups.arranged(each) if isinstance(each, groups.xp.ndarray) else each
             for name, each in self._columns_of(states, place).items()
@@ -374,7 +374,7 @@ class CudfPlan(GroupPlan, library="cudf"):
         return FoldedStates(values, groups, fields)
 
     def aggregate(self, states: FoldedStates, wanted: Wanted) -> Any:
-        """Return an aggregate of folded states."""
+        """Return an aggregate of merged states."""
         aggregate, groups = AGGREGATES[wanted.how], states.groups
         if not aggregate.labels:
             return aggregate.result(states, wanted.options)
@@ -384,7 +384,7 @@ class CudfPlan(GroupPlan, library="cudf"):
 
     @staticmethod
     def as_known(column: Any, like: Any, label: Any) -> Any:
-        """Return a column of a part in the dtype that the plan knows.
+        """Return a column of a part in the plan's dtype.
 
         Raises
         ------
@@ -414,7 +414,7 @@ class CudfPlan(GroupPlan, library="cudf"):
 
 
 def _reduction(array: Any, fold: str) -> ColumnReduction:
-    """Return the reduction that folds the numbers of states: a sum of integers, or an extreme."""
+    """Return the reduction that merges a field: an integer sum, or an extreme."""
     if fold == "sum":
         return ColumnReduction(array, "i8", "integer", "sum")
     kind = "u" if array.dtype.kind == "b" else array.dtype.kind
@@ -422,13 +422,13 @@ def _reduction(array: Any, fold: str) -> ColumnReduction:
 
 
 def _array(column: Any) -> Any:
-    """Return the numbers of a column of states, which has no nulls; on its memory."""
+    """Return a null-free state column as an array on its memory."""
     found = plain_array(column.to_pylibcudf()[0], column.dtype)
     return frames_named("cudf").array(column) if found is None else found
 
 
 def _ranks(column: Any, name: str) -> Any:
-    """Return numbers in the order of a column's values, by which nulls are never chosen."""
+    """Return numbers in the order of a column's values, in which nulls never win."""
     frames = frames_named("cudf")
     xp: Any = frames.xp
     made = xp.empty(len(column), np.int64)
