@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from svg import compact
+
 from dgpuhash.bench.papers.drawn.table import DRAWN as FIGURES_OF_PAPERS
 from dgpuhash.bench.papers.drawn.table import as_asked
 from dgpuhash.bench.report.of_papers import AXES
@@ -95,6 +97,8 @@ def draw_all(receipts: Receipts, folder: Path) -> None:
                 unnamed = ("Date", "Creator") if path.suffix == ".svg" else ("Software",)
                 metadata = {"Description": stamp, **dict.fromkeys(unnamed)}
                 figure.savefig(path, dpi=160, metadata=metadata)
+                if path.suffix == ".svg":
+                    path.write_text(compact(path.read_text()))
 
 
 def files_of(drawing: Drawing, folder: Path) -> list[Path]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import doctest
+import io
 import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 from dgpuhash.cli import main
 
@@ -263,6 +267,8 @@ def test_cases_in_which_another_library_is_faster(scripts, monkeypatch):
 def test_plots_are_stale_when_their_receipts_are_others(scripts, tmp_path):
     figures, plots = scripts["figures"], scripts["plots"]
     receipts = figures.kept()
+    # Those of papers are large.
+    del receipts["papers"]
     plots.draw_all(receipts, tmp_path)
     assert plots.stale(receipts, tmp_path) == []
     drawn = [drawing.name for drawing in plots.drawable(receipts)]
@@ -314,6 +320,27 @@ def test_a_plot_has_the_same_bytes_each_time(scripts, tmp_path):
     assert [path.name for path in made] == ["merge.png", "merge.svg"]
     for path in made:
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes()
+
+
+def test_a_compact_plot_has_every_mark_of_the_plot(scripts):
+    text = io.StringIO()
+    figure = Figure(figsize=(3, 2))
+    axes = figure.subplots()
+    axes.plot(range(30), [each % 7 for each in range(30)], "o-", label="-0.004 & more")
+    axes.legend()
+    figure.savefig(text, format="svg", metadata={"Description": "drawn from a < b"})
+    before, after = text.getvalue(), scripts["plots"].compact(text.getvalue())
+    assert after == scripts["plots"].compact(before)
+    assert len(after) < len(before) and after.count("\n") < before.count("\n") / 2
+    found, wanted = (
+        Counter(one.tag for one in ElementTree.fromstring(each).iter()) for each in (after, before)
+    )
+    groups = "{http://www.w3.org/2000/svg}g"
+    assert found.pop(groups) < wanted.pop(groups)
+    assert found == wanted
+    assert "drawn from a &lt; b" in after
+    named = set(re.findall(r'id="(\w+)"', after))
+    assert set(re.findall(r"#([a-z]\w+)[)\"]", after)) == named
 
 
 def test_the_readme_fits_a_reader():
