@@ -114,7 +114,7 @@ class KeyColumns:
         return self.rows
 
     def changes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return half of the keys and as many new ones, each with its new value."""
+        """Return half of the keys and as many new ones, with new values."""
         half = len(self) // 2
         changed = np.concatenate([self.keys[::2], self.new[:half]])
         return changed, np.arange(len(changed)) + len(self)
@@ -164,7 +164,7 @@ def tasks(library: Library, columns: KeyColumns) -> dict[str, Task]:
 
 
 def _tables(columns: KeyColumns) -> dict[str, Task]:
-    """Return what tables of this package do, with default arguments."""
+    """Return the verbs of this package's tables, with default arguments."""
     keys, rows = columns.keys, np.arange(len(columns))
     table, lists = (kind.from_arrays(keys, rows) for kind in (dgpuhash.HashMap, dgpuhash.MultiMap))
     changed, added = columns.changes()
@@ -251,7 +251,7 @@ def _same(array: Any, expected: Any) -> bool:
 
 
 def wide_frames() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return two short frames of many columns, whose keys are in opposite orders.
+    """Return two short frames of many columns, with keys in opposite orders.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def memory(
 
 
 def require(holds: Any, problem: str, **what: Any) -> None:
-    """Raise if an answer is wrong, so that no figure is given for it.
+    """Raise if an answer is wrong, so that no figure is reported for it.
 
     Raises
     ------

@@ -152,7 +152,7 @@ class Distribution:
 
 
 class Sample:
-    """Key numbers of a batch; they give every answer without a hash table.
+    """Key numbers of a batch, from which answers follow without a hash table.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class Sample:
         return len(self.numbers)
 
     def counts(self) -> Any:
-        """Count the rows of each number from 0 to `most`, int64; 0 has none."""
+        """Count the rows of each number from 0 to `most`, as int64; number 0 has none."""
         if self._every:
             made = self._backend.full(self.most + 1, 1, np.int64)
             made[0] = 0
@@ -185,7 +185,7 @@ class Sample:
         return self._backend.xp.flatnonzero(self.counts())
 
     def check_lists(self, present: Any, read: Any, offsets: Any, what: dict[str, Any]) -> None:
-        """Raise unless `read` has the row numbers of each key in `present`, list after list.
+        """Raise unless `read` has the row numbers of each key in `present`, concatenated.
 
         Raises
         ------

@@ -17,7 +17,7 @@ from dgpuhash.tables.stores.method import Method, methods
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMethod:
-    """Method to measure, and the settings that were given.
+    """Method to measure, with the given settings.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class MeasuredMethod:
 
     @property
     def row(self) -> Method:
-        """What `dgpuhash.methods` says of it."""
+        """The method's entry in `dgpuhash.methods`."""
         return methods()[self.name]
 
     @property
@@ -66,7 +66,7 @@ class MeasuredMethod:
         return {"method": " ".join([self.name, *(f"{name}={it}" for name, it in self.settings)])}
 
     def options(self, load: float) -> dict[str, Any]:
-        """Return arguments of a table whose slots are in use to the share `load`.
+        """Return arguments of a table whose slots are used to the share `load`.
 
         Methods that are sized otherwise keep their own setting.
         """
@@ -77,11 +77,11 @@ class MeasuredMethod:
         return self.chosen | {name: it for name, it in sized.items() if name in known}
 
     def loads(self, loads: Sequence[float]) -> Sequence[float]:
-        """Return the loads to measure: one where no setting follows from a load."""
+        """Return the loads to measure: one if no setting follows from a load."""
         return loads if len(self.options(0.5)) > len(self.chosen) else loads[:1]
 
     def serves(self, kind: str) -> bool:
-        """Return whether there are tables of a kind."""
+        """Return whether the method has tables of a kind."""
         return kind in self.row.nouns
 
 
@@ -174,5 +174,5 @@ class Pairs:
         return table.insert(keys) if self.value is None else table.insert(keys, values)
 
     def find(self, table: Any, keys: Any) -> tuple[Any, Any]:
-        """Return the values of keys, None for sets, and which keys are found."""
+        """Return the values of keys, None for sets, and a mask of the keys found."""
         return (None, table.contains(keys)) if self.value is None else table.find(keys)

@@ -20,7 +20,7 @@ _PLURAL = {"dtypes", "groups", "keys", "workers", "partitions"}
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a command line has to know of a parameter beside its type.
+    """Facts about a parameter, besides its type, that a command line needs.
 
     Attributes
     ----------
@@ -75,13 +75,13 @@ class Parameter:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """How it is spelt on a command line."""
+        """Spelling of the parameter on a command line."""
         plural = self.several and self.name not in _PLURAL
         name = self.name.removesuffix("s") if plural else self.name
         return self.option.names or ("--" + name.replace("_", "-"),)
 
     def check(self, value: Any) -> None:
-        """Raise SpecError where a value, or one of several, is none that it may have."""
+        """Raise SpecError if a value, or one of several, is not allowed."""
         for each in value if self.several else [value]:
             if self.option.choices and each not in self.option.choices:
                 raise SpecError(f"{self.names[-1]} {each!r}; use {', '.join(self.option.choices)}")
@@ -121,7 +121,7 @@ def parameters_of(run: Callable[..., Any]) -> list[Parameter]:
 
 
 def _kind_of(hint: Any) -> tuple[type, bool, Option]:
-    """Return the type of a value, whether there may be several, and the option of a hint."""
+    """Return a parameter's type, whether it takes several values, and its option."""
     option = Option()
     if typing.get_origin(hint) is Annotated:
         hint, option = typing.get_args(hint)

@@ -116,7 +116,7 @@ def by_turns(works: Mapping[Key, Callable[[], Result]], repeats: int) -> dict[Ke
 
 
 def count_calls(work: Callable[[], object]) -> tuple[int, int]:
-    """Return how many calls of Python functions, and of others, `work` makes in this thread.
+    """Return the number of calls of Python and other functions by `work` in this thread.
 
     Examples
     --------

@@ -328,7 +328,7 @@ def rounding_of(rows: Any, client: Client) -> LoggedRounding | None:
 
 
 def hash_ranges(split_out: Any) -> int | None:
-    """Return the number of hash ranges that Dask's `split_out` asks for, None for any."""
+    """Return the number of hash ranges for Dask's `split_out`, None for any."""
     if split_out is None or split_out is True or split_out is no_default:
         return None
     return int(split_out) or 1

@@ -1,4 +1,4 @@
-"""K-mers of sequences: FASTA and FASTQ in, exact counts out, on a CPU or a GPU."""
+"""K-mers of sequences: exact counts, and classification of reads, on a CPU or a GPU."""
 
 from __future__ import annotations
 

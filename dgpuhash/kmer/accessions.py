@@ -1,4 +1,4 @@
-"""Taxids of accessions, from files too large for memory."""
+"""Look up the taxids of accessions in files too large for memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REMEDY = "download the file again, or correct the line"
 
 
 class Found(NamedTuple):
-    """What a file says of an accession that is wanted.
+    """Entry of a file for a wanted accession.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 
 def accession_key(name: str) -> str:
-    """Return a name without what follows its last dot as a version, and without ``NZ_``.
+    """Return a name without its version suffix and without ``NZ_``.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def accession_key(name: str) -> str:
 
 
 def taxids_of(wanted: Iterable[str], files: Sequence[str]) -> dict[str, list[Found]]:
-    """Return what files say of each wanted name that is in one of them.
+    """Return the entries of files for each wanted name.
 
     Files are read once, a block at a time; what is not wanted is not kept.
 
@@ -125,13 +125,13 @@ def _distance(name: str, there: str) -> int:
 
 
 def _is_another(name: str, there: str) -> bool:
-    """Return whether contig.1 and contig.2 are two; of accessions they are versions of one."""
+    """Return whether contig.1 and contig.2 are two names, rather than versions of one."""
     versions = {found[0] for found in map(_VERSION.search, (name, there)) if found}
     return len(versions) > 1 and not _ACCESSION.fullmatch(name.removeprefix("NZ_"))
 
 
 class _Form(NamedTuple):
-    """Which columns hold what, what parts them, and the line that tells, where one does."""
+    """Format of a file: its columns, its separator, and its header line if any."""
 
     name: int
     taxid: int
@@ -141,7 +141,7 @@ class _Form(NamedTuple):
 
 
 def _form_of(file: str, head: str) -> _Form:
-    """Return the form of a file that begins with these lines."""
+    """Return the format of a file by its first lines."""
     for line in head.splitlines():
         titles = line.lstrip("#").strip().lower().split("\t")
         if "taxid" in titles:
@@ -164,7 +164,7 @@ def _form_of(file: str, head: str) -> _Form:
 
 
 def _hits(file: str, keys: _Keys) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, the line and the taxid of each line whose name is wanted."""
+    """Yield the name, line and taxid of each line with a wanted name."""
     blocks = _blocks(file)
     first = next(blocks, b"")
     form = _form_of(file, first[: 2**16].decode(errors="replace"))
@@ -184,7 +184,7 @@ def _hits(file: str, keys: _Keys) -> Iterator[tuple[str, int, int]]:
 
 
 def _map_blocks(blocks: Iterable[bytes], work: Callable[[bytes], _Made]) -> Iterator[_Made]:
-    """Yield what work makes of each block, in their order; Arrow works without the GIL."""
+    """Yield the result of `work` for each block in order; Arrow works without the GIL."""
     threads = min(_THREADS, native().threads())
     running: deque[Future[_Made]] = deque()
     with threads_of_a_generator(threads, "dgpuhash-accessions") as pool:
@@ -218,7 +218,7 @@ def _blocks(file: str) -> Iterator[bytes]:
 def _hits_at_once(
     block: bytes, form: _Form, keys: _Keys
 ) -> list[tuple[str, int, int | str]] | None:
-    """Return the wanted rows of a block, or None where a line of it is special."""
+    """Return the wanted rows of a block, or None if one of its lines is irregular."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -266,7 +266,7 @@ def _hits_at_once(
 
 
 class _Keys:
-    """Accessions that are looked for; a table of bits leaves out most others of an array."""
+    """Wanted accessions, with a bitmap to skip most others of an array."""
 
     def __init__(self, keys: Collection[str]) -> None:
         self.all = keys
@@ -277,7 +277,7 @@ class _Keys:
             self._bits[_hashes(names, self._shift)] = True
 
     def rows(self, names: Any) -> np.ndarray:
-        """Return the rows of an Arrow array of names without versions that are looked for."""
+        """Return the rows of wanted names in an Arrow array of names without versions."""
         maybe = np.flatnonzero(self._bits[_hashes(names, self._shift)])
         there = names.take(numbers_of(maybe)).to_pylist()
         return maybe[np.array([name.removeprefix("NZ_") in self.all for name in there], bool)]

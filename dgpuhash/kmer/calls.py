@@ -1,4 +1,4 @@
-"""What the reads of one batch were found to be."""
+"""Calls: the taxon or target assigned to each read of a batch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Calls:
 
 
 def calls_of_slices(backend: Backend, parts: list[Calls]) -> Calls:
-    """Return the calls of slices of reads as those of one batch."""
+    """Return the calls of slices of reads concatenated."""
     if len(parts) == 1:
         return parts[0]
     join = backend.xp.concatenate
@@ -121,7 +121,7 @@ class CalledReads:
 
 
 class CallTally:
-    """Reads, letters and calls that were seen, and the time since the first."""
+    """Running counts of reads, letters and calls, with the elapsed time."""
 
     def __init__(self) -> None:
         self.reads: int = 0
@@ -142,7 +142,7 @@ class CallTally:
             self._counts[call] = self._counts.get(call, 0) + count
 
     def finish(self) -> CallTally:
-        """Return the tally, with what was counted in arrays."""
+        """Return the tally with all counts in arrays."""
         self.seconds = time.perf_counter() - self._start
         self.calls = np.array(sorted(self._counts), np.int64)
         self.counts = np.array([self._counts[call] for call in self.calls.tolist()], np.int64)
@@ -150,13 +150,13 @@ class CallTally:
 
 
 class Index(Protocol):
-    """What classifies batches of letters: an index of either rule."""
+    """Protocol of an index of either rule: classify batches of letters."""
 
     rule: ClassVar[str]
 
     @property
     def device(self) -> Device:
-        """Where it is."""
+        """Device of the index."""
 
     @property
     def taxonomy(self) -> Taxonomy | None:
@@ -164,7 +164,7 @@ class Index(Protocol):
 
     @property
     def targets(self) -> Targets:
-        """What it was built of."""
+        """References of the index."""
 
     def call(self, *arrays: Any, **options: Any) -> Calls:
-        """Return the calls of a batch: letters and offsets, and those of mates."""
+        """Return the calls of a batch, given letters and offsets of reads and mates."""

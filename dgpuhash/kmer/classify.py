@@ -1,4 +1,4 @@
-"""Reads of files classified batch by batch, and what becomes of all of them."""
+"""Classify reads from files batch by batch; write calls, reports and abundances."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST = 2**62
 
 
 class Classification(Summaries):
-    """Calls of the reads of files, made as they are asked for.
+    """Calls of the reads of files, computed when they are first read.
 
     Batches are read on a thread of their own while others are classified, and come in the order of
     the input; memory is bounded by a few of them. Of an index on a cluster its workers read the
@@ -185,7 +185,7 @@ class Classification(Summaries):
     def _called(
         self, options: Any, *, detail: bool, kept: str
     ) -> Iterator[tuple[SequenceBatch, SequenceBatch | None, Calls]]:
-        """Yield batches and their calls; an index on workers has several under way."""
+        """Yield batches and their calls; an index on workers processes several at once."""
         index: Any = self._index
         if not hasattr(index, "call_many"):
             for reads, mates in self._read():
@@ -204,7 +204,7 @@ class Classification(Summaries):
 
     @cached_property
     def _of_workers(self) -> ReadFiles | None:
-        """What workers read; None where this process does."""
+        """The reader of files on workers; None if this process reads them."""
         index: Any = self._index
         files = [*self._files, *(self._mates or ())]
         if not hasattr(index, "call_files"):
@@ -245,7 +245,7 @@ class Classification(Summaries):
     def _arguments(
         self, reads: SequenceBatch, mates: SequenceBatch | None
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Return letters and offsets of a batch on the device, and qualities that are wanted."""
+        """Return letters and offsets of a batch on the device, and qualities if needed."""
         sides = [reads] if mates is None else [reads, mates]
         put = self._backend.from_host
         arrays = [put(array) for side in sides for array in (side.letters, side.offsets)]
@@ -262,7 +262,7 @@ class Classification(Summaries):
         return self._index.call(*arrays, detail=detail, **{**qualities, **options})
 
     def _options_of_call(self) -> dict[str, Any]:
-        """Return the options, as the index has them after a look at all reads if it needs one."""
+        """Return the call options, after a first pass over the reads if the index needs one."""
         prepare = getattr(self._index, "prepare", None)
         if prepare is None:
             return self._options
@@ -277,7 +277,7 @@ class Classification(Summaries):
 
     @property
     def _tally(self) -> CallTally:
-        """What is known after a pass over all batches."""
+        """The counts after a pass over all batches."""
         if self._made is None:
             if STDIN in self._files:
                 raise SequenceError(
@@ -290,7 +290,7 @@ class Classification(Summaries):
 
     @property
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct calls, ascending, and how many reads each has.
+        """Distinct calls, ascending, and the number of reads of each.
 
         0 is none; below 0 are the numbers of targets, from 1. With ``minimum_minimizers`` reads of
         rare taxa are those of taxa above.
@@ -305,7 +305,7 @@ class Classification(Summaries):
         return self._seen.by_clade() if self._shows_seen and self._seen is not None else None
 
     def summary(self) -> dict[str, int | float]:
-        """Return the numbers of reads, of those with a call, of letters, and the seconds taken."""
+        """Return the numbers of reads, classified reads and letters, and the seconds taken."""
         tally = self._tally
         return {
             "pairs" if self.is_paired else "reads": tally.reads,
@@ -347,7 +347,7 @@ class Classification(Summaries):
         unclassified: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Write the call of each read, and reads themselves, to files that are there when whole.
+        """Write calls and reads to files, which appear under their names once complete.
 
         Parameters
         ----------

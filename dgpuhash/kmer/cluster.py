@@ -1,4 +1,4 @@
-"""Work on k-mers as tasks of a Dask cluster, which runs those of a lost worker again."""
+"""Run k-mer work as tasks of a Dask cluster, rerunning those of a lost worker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _REMEDY = "start workers, and build the index again, or load it where it was sav
 
 
 class Workers:
-    """The workers of a cluster, for tasks.
+    """The workers of a cluster, to run tasks on.
 
     A task's results stay with the worker that ran it. When it is lost, Dask runs the task again on
     another one, and the tasks whose results that needs: so tasks change nothing that they are
@@ -78,18 +78,18 @@ class Workers:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of the workers that are there."""
+        """The addresses of the current workers."""
         return workers_of(self.client)
 
     @property
     def memory(self) -> int:
-        """Bytes of the worker that has least; 0 when none has a limit."""
+        """Smallest memory limit of a worker in bytes; 0 without limits."""
         workers = identity_of(self.client, n_workers=-1)["workers"].values()
         limits = [parse_bytes(each["memory_limit"] or 0) for each in workers]
         return min((each for each in limits if each), default=0)
 
     def mode_for(self, mode: str, nbytes: int) -> tuple[str, str]:
-        """Return the mode of an index of about so many bytes, and why it is that.
+        """Return the mode for an index of about this size, and the reason.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Workers:
         return "distributed", f"{about} are more than {share:.0%} of a worker's {memory:,}"
 
     def near(self, number: int) -> str | None:
-        """Return the address of a worker, of neighbouring numbers others."""
+        """Return a worker's address by number; neighbouring numbers get different workers."""
         seen, addresses = self._seen
         if time.monotonic() - seen > _LOOK_SECONDS or not addresses:
             addresses = self.addresses
@@ -119,7 +119,7 @@ class Workers:
         return addresses[number % len(addresses)] if addresses else None
 
     def homes(self, results: Sequence[Future]) -> list[str | None]:
-        """Return the address of a worker that has each result; None of one that is lost.
+        """Return the address of a worker with each result; None for a lost result.
 
         Results that are large are asked there: Dask would send them where less is to do.
         """
@@ -134,7 +134,7 @@ class Workers:
     def submit(
         self, call: Callable[..., Any], *args: Any, near: str | None = None, first: bool = False
     ) -> Future:
-        """Run a function of a module as a task, by choice on the worker `near`.
+        """Run a module's function as a task, preferably on the worker `near`.
 
         `first`: before tasks that wait for a worker already.
         """
@@ -146,7 +146,7 @@ class Workers:
         return self.client.submit(_ran, call, *args, **where)
 
     def split(self, future: Future, n: int, near: str | None = None) -> list[Future]:
-        """Return the n items of a task's result, each by itself, by choice where that was to run.
+        """Return the n items of a task's result as separate futures.
 
         Elsewhere all of the result would be sent for each item.
         """
@@ -171,7 +171,7 @@ class Workers:
             return list(sync_with_scheduler(self.client, gather))
 
     def finish(self, futures: Sequence[Future]) -> None:
-        """Wait for tasks, whose results stay where they are; raise what one of them raised."""
+        """Wait for tasks without fetching their results; raise the error of a failed one."""
         with _losses(), seceding(self.client):
             self._wait(futures)
             for future in futures:
@@ -193,7 +193,7 @@ class Workers:
     def in_order(
         self, items: Iterable[Item], begin: Callable[[int, Item], list[Future]]
     ) -> Iterator[tuple[Item, Callable[[], list[Any]]]]:
-        """Yield items in order, and what returns their tasks' results; the next are under way.
+        """Yield items and their tasks' results in order, with the next tasks in flight.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class Workers:
         return item, take
 
     def sent(self, data: Any, number: int) -> Future:
-        """Send data to one of the workers that are there."""
+        """Send data to one of the current workers."""
         for attempt in range(_ATTEMPTS):
             addresses = self.addresses
             where = [addresses[(number + attempt) % len(addresses)]] if addresses else None
@@ -252,7 +252,7 @@ class Workers:
 
 
 class LettersDone:
-    """Tells the letters of tasks as these are done, and in the end those that are left.
+    """Progress reporter: counts the letters of finished tasks.
 
     Parameters
     ----------
@@ -266,13 +266,13 @@ class LettersDone:
         self._lock = threading.Lock()
 
     def of(self, task: Future, letters: int) -> Future:
-        """Return a task that is counted when it is done."""
+        """Return a task after registering its letters for progress."""
         if self._progress is not None:
             task.add_done_callback(lambda done: self._tell(letters, done.status == "finished"))
         return task
 
     def finish(self) -> None:
-        """Tell what is left; tasks that are done later tell nothing."""
+        """Report all remaining letters; later tasks report nothing."""
         self._tell(self._left, True)
 
     def _tell(self, letters: int, is_done: bool) -> None:
@@ -285,7 +285,7 @@ class LettersDone:
 
 @contextmanager
 def _losses() -> Iterator[None]:
-    """Raise IndexLost in place of Dask's errors about lost workers."""
+    """Translate Dask's errors about lost workers to IndexLost."""
     try:
         yield
     except (KilledWorker, CancelledError, *CANCELLED, CommClosedError) as error:
@@ -299,11 +299,11 @@ def _ran(call: Callable[..., Any], *args: Any) -> Any:
 
 
 def check_files(files: Sequence[str]) -> None:
-    """Raise SequenceError when workers cannot read one of the files."""
+    """Raise SequenceError if workers cannot read one of the files."""
     if STDIN in files:
         raise SequenceError("workers cannot read the standard input; name files that they see")
 
 
 def seen_by_workers(name: str) -> str:
-    """Return the name of a file as workers have it, which are in other folders."""
+    """Return an absolute file name, because workers run in other folders."""
     return name if "://" in name else str(Path(name).absolute())

@@ -1,4 +1,4 @@
-"""Distributions of reads: how an index calls the reads that each taxon's references would give."""
+"""Read distributions: how an index calls all reads of each taxon's references."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = "mapped_taxid\tgenome_taxids:kmers_mapped:total_genome_kmers"
 
 @dataclass(frozen=True, slots=True)
 class ReadDistribution:
-    """Calls of all reads of one length that references have, by the taxa of the references.
+    """Calls of all reads of one length, by the taxon of their reference.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ def checked_lengths(lengths: Iterable[int], k: int) -> list[int]:
 
 
 def distribution_array(distributions: Mapping[int, ReadDistribution]) -> dict[str, np.ndarray]:
-    """Return what a file has of distributions, nothing where there are none."""
+    """Return the distributions in file form, empty without any."""
     rows = [
         np.stack([np.full(len(each.reads), length), each.taxids, each.calls, each.reads], 1)
         for length, each in distributions.items()
@@ -82,7 +82,7 @@ def distribution_array(distributions: Mapping[int, ReadDistribution]) -> dict[st
 
 
 def saved_distributions(saved: SavedIndex) -> dict[int, ReadDistribution]:
-    """Return the distributions in a file, by lengths.
+    """Return the distributions in a file, by length.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Files of k-mer indexes: rule, settings, arrays, targets and taxonomy in one."""
+"""Write and read k-mer index files: rule, settings, arrays, targets and taxonomy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS: dict[str, np.dtype[Any]] = {
 
 
 class SavedIndex(NamedTuple):
-    """What is in the file of an index.
+    """Contents of an index file.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class SavedIndex(NamedTuple):
 
     @property
     def parts(self) -> list[Buffers]:
-        """The arrays of each part that workers wrote; of any other file all."""
+        """The arrays of each part in the file; files of one device have one part."""
         return self.arrays.parts if isinstance(self.arrays, PartBuffers) else [self.arrays]
 
 
@@ -74,7 +74,7 @@ def write_index(
     told: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write an index to one file, whole or not at all.
+    """Write an index to one file atomically.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def head_and_arrays(
     targets: Targets,
     told: Mapping[str, Any] | None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the header of a file, and the arrays beside those of the index; see `write_index`."""
+    """Return a file's header, and the arrays besides the index's own; see `write_index`."""
     header: dict[str, Any] = {
         "kind": _KIND,
         "rule": rule,
@@ -132,12 +132,12 @@ def head_and_arrays(
 
 
 def name_in_file(name: str, part: int | None = None) -> str:
-    """Return the name of an index's array in a file, and of a part's, of several ones."""
+    """Return the name of an index's array in a file, with the part's number if several."""
     return f"{_OWN}{name}" if part is None else f"{_OWN}{name} {part}"
 
 
 class _Joined(Mapping[str, np.ndarray | Pieces]):
-    """Arrays of an index, as they are asked for, and those beside them."""
+    """Arrays of an index, loaded on demand, with those besides them."""
 
     def __init__(
         self, arrays: Mapping[str, np.ndarray | Pieces], beside: Mapping[str, np.ndarray]
@@ -162,7 +162,7 @@ def read_index(
     part: tuple[int, int] | None = None,
     has_arrays: bool = True,
 ) -> SavedIndex:
-    """Return what `write_index` wrote, after its checksums were found right.
+    """Return the contents of an index file after verifying its checksums.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def read_index(
 def targets_in(
     name: str, header: Mapping[str, Any], raw: Mapping[str, np.ndarray]
 ) -> tuple[Taxonomy | None, Targets]:
-    """Return the taxonomy and the targets that `head_and_arrays` made a header and arrays of.
+    """Return the taxonomy and targets from a header and arrays of `head_and_arrays`.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def targets_in(
 
 
 class PartBuffers(Buffers):
-    """Arrays of an index that has several parts in its file; together they are the whole ones."""
+    """Arrays of an index file with several parts, readable as whole arrays."""
 
     def __init__(self, path: str, buffers: dict[str, np.ndarray], numbers: Sequence[int]) -> None:
         super().__init__(path, buffers)
@@ -281,7 +281,7 @@ class PartBuffers(Buffers):
         return all(part.has(name) for part in self.parts)
 
     def get(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> np.ndarray:
-        """Return an array of all parts, one after another."""
+        """Return an array of all parts concatenated."""
         pieces = [part.get(name, dtype) for part in self.parts]
         if name == _ENDS:
             self.check(all(map(len, pieces)), f"buffer {name!r} is empty")
@@ -306,7 +306,7 @@ def nbytes_of(path: str | os.PathLike[str]) -> int:
 
 
 def rule_of(path: str | os.PathLike[str]) -> str:
-    """Return the rule of an index in a file; its arrays are not read.
+    """Return the rule of an index file without reading its arrays.
 
     Raises
     ------
@@ -330,7 +330,7 @@ def _check_kind(name: str, header: Mapping[str, Any]) -> None:
 
 
 def _is_plain(name: str, told: Any) -> bool:
-    """Return whether what a file tells is of its type: notes, steps, or numbers."""
+    """Return whether a header field has its type: notes, steps, or numbers."""
     if name in {"notes", "steps"}:
         kind = str if name == "notes" else dict
         return type(told) is list and all(type(each) is kind for each in told)
@@ -338,7 +338,7 @@ def _is_plain(name: str, told: Any) -> bool:
 
 
 def _pack(names: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return text as bytes, and where each begins."""
+    """Return texts as bytes, with the offset of each."""
     coded = [name.encode("utf-8", "surrogateescape") for name in names]
     ends = np.zeros(len(names) + 1, _INT64)
     np.cumsum([len(name) for name in coded], out=ends[1:])
@@ -360,7 +360,7 @@ def _unpack(buffers: Buffers) -> list[str]:
 
 
 def _digest_bytes(sums: list[str]) -> np.ndarray:
-    """Return SHA-256 sums as bytes, zeros where none is known."""
+    """Return SHA-256 sums as bytes, zeros for unknown ones."""
     packed = b"".join(bytes.fromhex(each).ljust(_SUM_NBYTES, b"\0") for each in sums)
     return np.frombuffer(packed, _BYTE)
 

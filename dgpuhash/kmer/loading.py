@@ -1,4 +1,4 @@
-"""Indexes of sequences from files, of either rule."""
+"""Load an index of either rule from a file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load_index(
     client: Client | None = None,
     mode: IndexMode = "auto",
 ) -> SketchIndex | MinimizerIndex | DistributedSketchIndex | DistributedMinimizerIndex:
-    """Return the index in a file, of the class of its rule.
+    """Load an index from a file, as the class of its rule.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Index on one device, by either rule, and the base of indexes on workers."""
+"""LocalIndex: k-mer index on one device, by either rule; base of indexes on workers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TaxonomyLike = Taxonomy | str | os.PathLike[str]
 
 
 class IndexBase(ABC):
-    """What is known of an index wherever its parts are."""
+    """Base of indexes on one device and on workers."""
 
     rule: ClassVar[str]
     _rule_type: ClassVar[type[Rule]]
@@ -48,22 +48,22 @@ class IndexBase(ABC):
 
     @property
     def settings(self) -> Any:
-        """What the index was built with."""
+        """Settings of the index."""
         return self._rule.settings
 
     @property
     def targets(self) -> Targets:
-        """The references in the order of their numbers."""
+        """References in the order of their numbers."""
         return self._rule.targets
 
     @property
     def taxonomy(self) -> Taxonomy | None:
-        """The taxonomy of the references."""
+        """Taxonomy of the references."""
         return self._rule.taxonomy
 
     @property
     def provenance(self) -> list[Step]:
-        """What was done to make the index, in order: dates, versions, options, files."""
+        """Steps that made the index, in order: dates, versions, options, files."""
         return provenance_of(self._steps, self.targets)
 
     @abstractmethod
@@ -81,16 +81,16 @@ class IndexBase(ABC):
 
     @abstractmethod
     def _sizes(self) -> list[Any]:
-        """Return sizes of parts that have other keys each."""
+        """Return the sizes of parts with disjoint keys."""
 
     @property
     @abstractmethod
     def _found(self) -> int:
-        """How many keys all parts were given, where the rule counts them."""
+        """Number of keys given to all parts, if the rule counts them."""
 
     @property
     def _told(self) -> dict[str, Any]:
-        """What a file tells beside settings, taxonomy and targets."""
+        """Header fields besides settings, taxonomy and targets."""
         return {
             **self._rule.told(self._found),
             "notes": list(self._notes),
@@ -98,7 +98,7 @@ class IndexBase(ABC):
         }
 
     def _whole_of(self, taxonomy: TaxonomyLike | None) -> Taxonomy | None:
-        """Return the taxonomy of further references, that of those before where none is passed."""
+        """Return the taxonomy of further references; the present one by default."""
         if taxonomy is None:
             return self._whole or self.taxonomy
         return taxonomy if isinstance(taxonomy, Taxonomy) else Taxonomy.read(taxonomy)
@@ -115,7 +115,7 @@ class IndexBase(ABC):
 
 
 class LocalIndex(IndexBase):
-    """An index on one device: a rule, and the part that has all keys.
+    """Index on one device: a rule and one part with all keys.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class LocalIndex(IndexBase):
 
     @property
     def device(self) -> Device:
-        """Where the index is."""
+        """Device of the index."""
         return self._rule.backend.name
 
     @property
@@ -209,7 +209,7 @@ class LocalIndex(IndexBase):
         allow_unplaced: int = 0,
         progress: Callable[[int], object] | None = None,
     ) -> None:
-        """Add the sequences in files; their numbers go on behind those that are there.
+        """Add the sequences in files; numbering continues after the last target.
 
         The result is that of one build of all files in this order.
 
@@ -268,7 +268,7 @@ class LocalIndex(IndexBase):
         self._keep(rule, part, whole, [*self._notes, *notes], [*self._steps, step])
 
     def merge(self, *others: Self) -> Self:
-        """Return the index of the references of this one and of others.
+        """Merge this index with others of different references.
 
         It is that of one build of all files in this order, as they are given; numbers of the
         second one's sequences go on behind the first one's. Features that one of them dropped as
@@ -303,7 +303,7 @@ class LocalIndex(IndexBase):
         return self._part.found
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the index to a file, whole or not at all.
+        """Write the index to a file atomically.
 
         Parameters
         ----------
@@ -330,7 +330,7 @@ class LocalIndex(IndexBase):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device | None = None) -> Self:
-        """Return the index that `save` wrote, on the CPU or another device.
+        """Load a saved index onto the CPU or another device.
 
         Raises
         ------

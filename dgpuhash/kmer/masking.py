@@ -1,4 +1,4 @@
-"""Masks of references: letters of low complexity, or small ones, become N."""
+"""Mask references: replace low-complexity or lower-case letters by N."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _BESIDE = 63
 
 
 def check_mask(mask: str) -> str:
-    """Return the name of a mask, or raise SpecError where there is none such."""
+    """Return the name of a mask, or raise SpecError if it is unknown."""
     if mask not in MASKS:
         raise SpecError(f"mask={mask!r}; use one of {', '.join(map(repr, MASKS))}")
     return mask
 
 
 def mask_letters(mask: str, letters: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return the letters of records with N in place of those that a mask leaves out.
+    """Return the letters of records with masked ones replaced by N.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def mask_letters(mask: str, letters: np.ndarray, offsets: np.ndarray) -> np.ndar
 
 
 def mask_on(backend: Backend, mask: str, letters: Any, offsets: Any) -> Any:
-    """Return letters on a device as `mask_letters` does; the host masks them."""
+    """Return masked letters on a device, masked by the host."""
     if check_mask(mask) == "none":
         return letters
     host = backend.to_host
@@ -74,7 +74,7 @@ def masked_batches(
     overlap: int | None,
     stride: int,
 ) -> Iterator[ReferenceBatch]:
-    """Yield batches of references with N in place of what a mask leaves out.
+    """Yield batches of references with masked letters replaced by N.
 
     What is masked does not depend on where records are cut: pieces are read with more letters on
     both sides, which are left off again.
@@ -98,7 +98,7 @@ def masked_batches(
 
 
 def _cut_to(batch: ReferenceBatch, before: int, overlap: int, stride: int) -> ReferenceBatch:
-    """Return a batch without the letters that its first and its last piece have for the mask."""
+    """Return a batch without the extra letters that its first and last piece have for masking."""
     if not len(batch.targets):
         return batch
     sizes = np.diff(batch.offsets)

@@ -1,4 +1,4 @@
-"""Types and checks of the settings of k-mer indexes, and of the options of their calls."""
+"""Types and checks of k-mer index settings and call options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgpuhash.typing import Device, IndexMode
 
 
 class ReferenceOptions(TypedDict, total=False):
-    """How references of a k-mer index are read."""
+    """Options for reading the references of a k-mer index."""
 
     k: int
     mask: Literal["none", "lowercase", "dust"]
@@ -41,7 +41,7 @@ class MinimizerOptions(ReferenceOptions, total=False):
 
 
 class SketchCallOptions(TypedDict, total=False):
-    """How a `SketchIndex` calls reads."""
+    """Options of a `SketchIndex` for calling reads."""
 
     lowest: str
     highest: str
@@ -53,7 +53,7 @@ class SketchCallOptions(TypedDict, total=False):
 
 
 class MinimizerCallOptions(TypedDict, total=False):
-    """How a `MinimizerIndex` calls reads."""
+    """Options of a `MinimizerIndex` for calling reads."""
 
     confidence: float
     minimum_hit_groups: int
@@ -63,11 +63,11 @@ class MinimizerCallOptions(TypedDict, total=False):
 
 
 class CallOptionsOfEither(SketchCallOptions, MinimizerCallOptions, total=False):
-    """Options of `Classification`: those of the rule of its index."""
+    """Options of `Classification`: the call options of either rule."""
 
 
 class BuildOptions(TypedDict, total=False):
-    """Where the references of an index belong, and where it is built."""
+    """Taxonomy placement of references, and the device or cluster of a build."""
 
     accessions: Sequence[str | os.PathLike[str]]
     allow_unplaced: int
@@ -77,25 +77,25 @@ class BuildOptions(TypedDict, total=False):
 
 
 class SketchBuildOptions(BuildOptions, SketchOptions, total=False):
-    """What `SketchIndex.build` takes beside references, taxonomy and client."""
+    """Keyword arguments of `SketchIndex.build` besides references, taxonomy and client."""
 
 
 class MinimizerBuildOptions(BuildOptions, MinimizerOptions, total=False):
-    """What `MinimizerIndex.build` takes beside references, taxonomy and client."""
+    """Keyword arguments of `MinimizerIndex.build` besides references, taxonomy and client."""
 
     distributions: Sequence[int]
     max_db_size: int | None
 
 
 def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
-    """Raise SpecError when options have another name than those known."""
+    """Raise SpecError for an unknown option name."""
     unknown = sorted(given.keys() - set(known))
     if unknown:
         raise SpecError(f"{what} {unknown[0]!r}; use some of {', '.join(known)}")
 
 
 def whole_number(name: str, given: Any, least: int, most: int) -> int:
-    """Return the value of an option as a whole number within bounds, or raise SpecError."""
+    """Return an option's value as an integer within bounds, or raise SpecError."""
     try:
         made = operator.index(given)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Tasks of an index on workers: parts of it, and the calls of a batch by these."""
+"""Tasks of an index on workers: build, load and query its parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Batch = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def on_worker(rule: Rule, device: Device | None) -> Rule:
-    """Return a rule on the device of a worker."""
+    """Return a rule on a worker's device."""
     return rule.on(device)
 
 
@@ -27,7 +27,7 @@ def sampled_run(kind: type[Rule], settings: Any, device: Device, run: TargetRun)
 
 
 def keys_of_run(rule: Rule, run: TargetRun, n: int, nbytes: int) -> list[list[Rows]]:
-    """Return the keys of a run and their values for each of n owners.
+    """Return the keys and values of a run for each of n owners.
 
     All runs together have about `nbytes` for an owner.
     """
@@ -41,20 +41,20 @@ def keys_of_run(rule: Rule, run: TargetRun, n: int, nbytes: int) -> list[list[Ro
 
 
 def part_with(rule: Rule, before: Part | None, pieces: list[list[Rows]]) -> Part:
-    """Return a part with what its owner got of runs, too."""
+    """Return a part extended by the keys that its owner received of runs."""
     room = sum(len(keys) for piece in pieces for keys, _ in piece)
     return rule.fold(before, _here(rule, pieces), room)
 
 
 def part_of_run(rule: Rule, run: TargetRun, letters: int, before: Part | None) -> Part:
-    """Return the part of a run of targets."""
+    """Build the part of a run of targets."""
     return rule.part_of_run(run, letters, before)
 
 
 def loaded_part(
     kind: type[Rule], path: str, mode: str, n: int, at: int, device: Device | None
 ) -> Part:
-    """Return the part of a file's index that a worker has."""
+    """Load a worker's part of an index file."""
     with interpreting(path):
         saved = read_index(path, kind.name, part=(at, n) if mode == "distributed" else None)
         rule = kind.of_saved(saved, device)
@@ -64,64 +64,64 @@ def loaded_part(
 
 
 def called_here(rule: Rule, part: Part, batch: Batch, query: Any) -> Any:
-    """Return the calls of a batch by a part that has all keys."""
+    """Return the calls of a batch by a part with all keys."""
     return rule.call_here(part, *batch, query)
 
 
 def dealt_batch(rule: Rule, batch: Batch, query: Any, n: int) -> list[Any]:
-    """Return the keys of a batch for each of n parts, and what is left to know of it."""
+    """Return the keys of a batch for each of n parts, and the state for `call`."""
     return rule.deal(*batch, query, n)
 
 
 def found_in(rule: Rule, part: Part, keys: Any, query: Any) -> Any:
-    """Return what a part has of the keys of a batch."""
+    """Return a part's results for the keys of a batch."""
     return rule.find(part, keys, query)
 
 
 def called_of_found(rule: Rule, rest: Any, found: list[Any], query: Any) -> Any:
-    """Return the calls of a batch from what all parts found."""
+    """Return the calls of a batch from the results of all parts."""
     return rule.call(rest, found, query)
 
 
 def size_of_part(rule: Rule, part: Part) -> Any:
-    """Return sizes of a part."""
+    """Return the sizes of a part."""
     return rule.size(part)
 
 
 def found_count(part: Part) -> int:
-    """Return how many keys a part was given."""
+    """Return the number of keys given to a part."""
     return part.found
 
 
 def dealt_part(rule: Rule, part: Part, n: int) -> list[Any]:
-    """Return the rows of a part for each of n owners, and then what it dropped."""
+    """Return the rows of a part for each of n owners, then its dropped keys."""
     return [*([piece] for piece in dealt(rule.backend, n, *rule.rows(part))), rule.dropped(part)]
 
 
 def joined_part(rule: Rule, pieces: list[list[Rows]], dropped: list[Any]) -> Part:
-    """Return the part of an owner, from what it got of all parts."""
+    """Return an owner's part from the rows received of all parts."""
     return rule.part_of_rows(_here(rule, pieces), [each for each in dropped if each is not None])
 
 
 def arrays_in(rule: Rule, part: Part, is_whole: bool) -> PartArrays:
-    """Return the arrays of a part for a file; the order of slots only where it is the whole."""
+    """Return a part's arrays for a file, with slot order only for a whole index."""
     arrays, told = rule.part_arrays(part, is_whole=is_whole)
     return part_arrays(arrays, **told)
 
 
 def contents_of(rule: Rule, part: Part) -> tuple[Any, Any, Any]:
-    """Return the rows of a part on the host, and what it dropped."""
+    """Return the rows of a part on the host, and its dropped keys."""
     return *map(rule.backend.to_host, rule.rows(part)), rule.dropped(part)  # type: ignore[return-value]
 
 
 def extent_of(contents: tuple[Any, Any, Any]) -> tuple[int, Any]:
-    """Return how many rows `contents_of` gave, and what was dropped."""
+    """Return the number of rows from `contents_of`, and the dropped keys."""
     keys, _, dropped = contents
     return len(keys), dropped
 
 
 def rows_of(contents: tuple[Any, Any, Any], start: int, end: int) -> Rows:
-    """Return some of the rows that `contents_of` gave."""
+    """Return some of the rows from `contents_of`."""
     keys, values, _ = contents
     return keys[start:end].copy(), values[start:end].copy()
 

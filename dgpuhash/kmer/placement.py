@@ -1,4 +1,4 @@
-"""Places of references in a taxonomy."""
+"""Place references in a taxonomy: find the taxid of each."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def place_references(
 
 
 class _State(NamedTuple):
-    """What the taxonomy has of the taxids that references have."""
+    """Taxonomy status of the references' taxids."""
 
     current: dict[int, int]
     known: set[int]
@@ -163,7 +163,7 @@ class _State(NamedTuple):
         )
 
     def judge(self, choices: Iterable[int]) -> tuple[str, int]:
-        """Return what is wrong with a reference of these taxids, or "" and the one to take."""
+        """Return the fault of a reference with these taxids or "", and the taxid to use."""
         ones = sorted(choices)
         usable = [taxid for taxid in ones if taxid in self.known]
         if len({self.current[taxid] for taxid in usable}) > 1:
@@ -178,19 +178,19 @@ class _State(NamedTuple):
 
 
 class _Faults:
-    """References with something wrong, by what it is."""
+    """Faulty references, by fault."""
 
     def __init__(self) -> None:
         self._by_kind: dict[str, list[str]] = {}
         self._rows: set[int] = set()
 
     def add(self, row: int, kind: str, text: str) -> None:
-        """Keep the text of a row of the references."""
+        """Record the text of a row of the references."""
         self._by_kind.setdefault(kind, []).append(text)
         self._rows.add(row)
 
     def allowed(self, limit: int) -> list[str]:
-        """Return what was found, or raise TaxonomyError where it is too much."""
+        """Return the recorded faults, or raise TaxonomyError if they are too many."""
         if _DELETED in self._by_kind:
             raise TaxonomyError(
                 f"{_kind_text(self._by_kind[_DELETED], _DELETED)}; put taxid|N, with one of today, "
@@ -212,7 +212,7 @@ def _in_header(header: str) -> int:
 
 
 def _keys_of(reference: Reference) -> tuple[str, ...]:
-    """Return the names that files may know a reference by, the surest first."""
+    """Return the names that files may list a reference under, most reliable first."""
     bank = _BANKS.search(reference.id)
     file = PurePath(reference.file).name
     assembly = _ASSEMBLY.search(file)
@@ -227,7 +227,7 @@ def _keys_of(reference: Reference) -> tuple[str, ...]:
 
 
 def _best(keys: tuple[str, ...], found: dict[str, list[Found]]) -> list[Found]:
-    """Return what is said of the surest name that anything is said of."""
+    """Return the entries of the most reliable name with any."""
     for key in keys:
         if key in found:
             nearest = min(each.distance for each in found[key])

@@ -1,4 +1,4 @@
-"""Reference sequences of files: numbered targets, their letters in batches, their places."""
+"""Read reference sequences as numbered targets, in batches of letters."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Targets(NamedTuple):
 
     @classmethod
     def none(cls) -> Self:
-        """Return those of an index without any."""
+        """Return the targets of an empty index."""
         empty = np.empty(0, np.int64)
         return cls([], [], np.empty(0, np.int32), empty, empty, empty)
 
     def join(self, more: Targets) -> Targets:
-        """Return these targets, and others whose numbers go on behind them."""
+        """Return these targets followed by others."""
         return Targets(
             self.names + more.names,
             self.files + more.files,
@@ -71,13 +71,13 @@ class Targets(NamedTuple):
 
     @property
     def file_sums(self) -> list[str]:
-        """The sum of each file, empty where none is known."""
+        """The checksum of each file, empty if unknown."""
         return list(self.sums) or [""] * len(self.files)
 
 
 @dataclass(slots=True)
 class ReferenceBatch:
-    """Letters of targets, one after another, or of pieces of long ones.
+    """Letters of consecutive targets, or of pieces of long ones.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class ReferenceBatch:
 
 
 def numbered_files(paths: Paths, order: str = "path") -> list[str]:
-    """Return files in the order in which their sequences are numbered.
+    """Return files in the numbering order of their sequences.
 
     Parameters
     ----------
@@ -199,12 +199,12 @@ class References:
 
     @property
     def letters(self) -> int:
-        """Letters of all targets, as far as they are read."""
+        """Letters of all targets read so far."""
         return sum(self._lengths)
 
     @property
     def targets(self) -> Targets:
-        """The targets that were read, without those known before, taxids only when placed."""
+        """The new targets; taxids only after placement."""
         assert self._headers is not None, "read batches, or place references, first"
         sizes = np.array(self._sizes, np.int64)
         n = len(self._headers)
@@ -230,7 +230,7 @@ class References:
         lengths: Sequence[Sequence[int]],
         sums: Sequence[str] = (),
     ) -> None:
-        """Take headers and lengths of each file's records, and its sum, from who read them."""
+        """Set headers and lengths of each file's records, and its checksum."""
         self._headers = [header for each in headers for header in each]
         self._lengths = [length for each in lengths for length in each]
         self._sizes = list(map(len, headers))
@@ -280,7 +280,7 @@ class References:
         *,
         allow_unplaced: int = 0,
     ) -> Placement:
-        """Find the taxon of each target, and return what was found.
+        """Find the taxon of each target; return a report of the placement.
 
         Parameters
         ----------
@@ -356,7 +356,7 @@ def targets_of_letters(
     names: Sequence[str] | None,
     known: Targets,
 ) -> Targets:
-    """Return references in arrays as targets whose numbers go on behind those known.
+    """Return references in arrays as targets numbered after the known ones.
 
     Without taxids they have no place.
 
@@ -385,7 +385,7 @@ def targets_of_letters(
 
 
 def _with_files(files: Sequence[str], **settings: Any) -> Iterator[tuple[int, SequenceBatch]]:
-    """Yield the place of each batch's file, and the batch."""
+    """Yield the position of each batch's file, and the batch."""
     at, number = 0, -1
     for batch in read_sequences(files, **settings):
         # The same file may come twice.

@@ -1,4 +1,4 @@
-"""Interface of a rule: the differences of indexes by minimizers and by sketches."""
+"""Interface of a classification rule: Kraken 2's minimizers or MetaCache's sketches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Rows = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Keys of an index and their values, all or some; a task's result.
+    """Keys of an index with their values, all or some; a task's result.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Options of calls, and how parts answer.
+    """Options of calls, and the form of parts' results.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Query:
 
 
 class Rule(ABC):
-    """How references become keys, and what keys say of reads; on one device.
+    """Rule for turning references into keys and keys into calls, on one device.
 
     An index is a rule and a part, or several parts on workers. It is built by `keys` and `fold`,
     and reads are called by `deal`, `find` and `call`. A rule does not change: with further targets
@@ -96,24 +96,24 @@ class Rule(ABC):
     @property
     @abstractmethod
     def nbytes_of_letter(self) -> float:
-        """About how many bytes of memory a letter of references takes."""
+        """Expected bytes of memory per letter of references."""
 
     @classmethod
     @abstractmethod
     def estimator(cls, device: Device, settings: Any, **given: Any) -> Estimator:
-        """Return what estimates the index of some settings."""
+        """Return the estimator of an index with these settings."""
 
     @abstractmethod
     def with_targets(self, whole: Taxonomy | None, targets: Targets) -> Self:
-        """Return the rule of further targets, whose taxa are in `whole`."""
+        """Return the rule extended by further targets, whose taxa are in `whole`."""
 
     @abstractmethod
     def empty(self) -> Part:
-        """Return a part without keys."""
+        """Return an empty part."""
 
     @abstractmethod
     def room(self, letters: int) -> int:
-        """Return how many keys references of so many letters may have."""
+        """Return the expected number of keys of references with a number of letters."""
 
     @abstractmethod
     def checked_letters(self, letters: Any, offsets: Any) -> Rows:
@@ -121,14 +121,14 @@ class Rule(ABC):
 
     @abstractmethod
     def keys(self, references: References | TargetRun) -> Iterator[Rows]:
-        """Yield the keys of references, and a value of each."""
+        """Yield the keys of references with their values."""
 
     @abstractmethod
     def keys_of_letters(self, letters: Any, offsets: Any, first: int) -> Iterator[Rows]:
-        """Yield those of references in arrays, the first of which has the number `first`."""
+        """Yield the same for references in arrays, numbered from `first`."""
 
     def distinct_keys(self, run: TargetRun) -> Iterator[Rows]:
-        """Yield those of a run, equal ones folded where that pays before they are sent."""
+        """Yield the keys of a run, deduplicated if that pays before sending."""
         return self.keys(run)
 
     @abstractmethod
@@ -141,59 +141,59 @@ class Rule(ABC):
         """
 
     def part_of_run(self, run: TargetRun, letters: int, before: Part | None) -> Part:
-        """Return the part of a run of so many letters, beside one that is there already."""
+        """Build the part of a run of a number of letters, next to an existing one."""
         return self.fold(None, self.keys(run), self.room(letters))
 
     @abstractmethod
     def rows(self, part: Part) -> Rows:
-        """Return the keys of a part and their values by this rule."""
+        """Return the keys of a part with their values under this rule."""
 
     def dropped(self, part: Part) -> np.ndarray | None:
-        """Return the keys that a part has dropped, on the host, where the rule drops some."""
+        """Return the keys that a part dropped, on the host, if the rule drops any."""
         return None
 
     def part_of_rows(self, rows: Iterable[Rows], dropped: Sequence[Any] = ()) -> Part:
-        """Return a part of the rows of others, and what they dropped."""
+        """Return a part of the rows of others, and of their dropped keys."""
         return self.fold(None, rows, 0)
 
     @abstractmethod
     def merge(self, parts: Iterator[tuple[Any, Any]]) -> Part:
-        """Return the part of several indexes, whose parts come one by one.
+        """Merge the parts of several indexes, given one by one.
 
         With each comes the rule of its targets and all before.
         """
 
     @abstractmethod
     def query(self, options: Mapping[str, Any], *, detail: bool = False) -> Query:
-        """Return checked options of calls, or raise SpecError."""
+        """Return checked call options, or raise SpecError."""
 
     @abstractmethod
     def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
-        """Return the calls of a batch on the host, by a part that has all keys."""
+        """Return the calls of a batch on the host, by a part with all keys."""
 
     @abstractmethod
     def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
-        """Return the keys of a batch for each of n parts, and then what `call` needs."""
+        """Return the keys of a batch for each of n parts, and the state for `call`."""
 
     @abstractmethod
     def find(self, part: Any, keys: Any, query: Any) -> Any:
-        """Return what a part has of the keys of a batch."""
+        """Return a part's results for the keys of a batch."""
 
     @abstractmethod
     def call(self, rest: Any, found: list[Any], query: Any) -> Any:
-        """Return the calls of a batch on the host, from what each part has of its keys."""
+        """Return the calls of a batch on the host, from the results of all parts."""
 
     @abstractmethod
     def size(self, part: Any) -> Any:
-        """Return sizes of a part, of which `stats` makes figures."""
+        """Return the sizes of a part, the input of `stats`."""
 
     @abstractmethod
     def stats(self, sizes: Sequence[Any], told: Mapping[str, Any]) -> dict[str, Any]:
-        """Return figures of parts that have other keys each, and of what a file tells."""
+        """Return figures of parts with disjoint keys, and of header fields."""
 
     @abstractmethod
     def told(self, found: int) -> dict[str, Any]:
-        """Return what a file tells beside settings, taxonomy, targets, notes and steps."""
+        """Return header fields besides settings, taxonomy, targets, notes and steps."""
 
     @classmethod
     @abstractmethod
@@ -208,18 +208,18 @@ class Rule(ABC):
 
     @abstractmethod
     def load(self, saved: SavedIndex) -> Part:
-        """Return all of an index in a file."""
+        """Load the whole index from a file."""
 
     @abstractmethod
     def load_share(self, saved: SavedIndex, at: int, n: int, *, by_targets: bool) -> Part:
-        """Return the part of an index in a file that is the one with the number `at` of n."""
+        """Load part number `at` of n of an index from a file."""
 
     @abstractmethod
     def saved_arrays(self, part: Any) -> tuple[Mapping[str, np.ndarray | Pieces], dict[str, Any]]:
-        """Return what a file has of a part that is the whole, and what it tells of that."""
+        """Return the arrays of a whole index for a file, and header fields."""
 
     @abstractmethod
     def part_arrays(
         self, part: Any, *, is_whole: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return what a file has of a part on a worker, and what it tells of that."""
+        """Return the arrays of a worker's part for a file, and header fields."""

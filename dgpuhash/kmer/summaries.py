@@ -1,4 +1,4 @@
-"""Reports, profiles and abundances of calls that were counted."""
+"""Write reports, profiles and abundances from counted calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REPORTS = ("kraken", "mpa")
 
 
 class Summaries(ABC):
-    """What programs ask of calls once they are counted; a `Classification` counts them."""
+    """Reports of counted calls; base of `Classification`."""
 
     @property
     @abstractmethod
@@ -36,14 +36,14 @@ class Summaries(ABC):
     @property
     @abstractmethod
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distinct calls, ascending, and how many reads each has."""
+        """Distinct calls, ascending, and the number of reads of each."""
 
     def _minimizers(self) -> Any:
-        """Return what reports have of minimizers, None without."""
+        """Minimizer counts for reports; None without them."""
         return None
 
     def by_taxon(self) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Return the taxonomy, taxids with those of targets in their place, and counts of reads.
+        """Return the taxonomy, taxids (also in place of targets), and read counts.
 
         Raises
         ------
@@ -56,7 +56,7 @@ class Summaries(ABC):
     def report_lines(
         self, *, style: Literal["kraken", "mpa"] = "kraken", zero_counts: bool = False
     ) -> Iterator[str]:
-        """Yield the lines of a report; calls of targets are those of their taxa.
+        """Yield the lines of a report, with targets counted under their taxa.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Summaries(ABC):
         write_lines(path, lines, overwrite=overwrite)
 
     def write_krona(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the reads of each taxon and its path of names, as ktImportText of Krona reads them.
+        """Write each taxon's reads and path of names, as ktImportText of Krona reads them.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class Summaries(ABC):
     def write_cami(
         self, path: str | os.PathLike[str], *, sample: str = "", overwrite: bool = False
     ) -> None:
-        """Write a profile in CAMI's format: taxa of seven ranks and their percentages of all reads.
+        """Write a profile in CAMI's format: taxa of seven ranks with percentages of all reads.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class Summaries(ABC):
     def write_biom(
         self, path: str | os.PathLike[str], *, sample: str = "sample", overwrite: bool = False
     ) -> None:
-        """Write the reads of each taxon as a BIOM 1.0 table, in JSON, of one sample.
+        """Write each taxon's reads as a BIOM 1.0 table, in JSON, of one sample.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Summaries(ABC):
         *,
         overwrite: bool = False,
     ) -> None:
-        """Write the reads of each call, and what taxa of ranks have by `abundance`, to a file.
+        """Write each call's reads, and the `abundance` of taxa at ranks, to a file.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class Summaries(ABC):
         write_lines(path, chain.from_iterable(lines), overwrite=overwrite)
 
     def abundance(self, rank: str = "species") -> Any:
-        """Return a DataFrame with the taxa of a rank and the reads that they have.
+        """Return a DataFrame of the taxa of a rank with their reads.
 
         Reads of lower taxa are added, those of higher ones shared among the taxa below in
         proportion to what these have. Columns are taxid, name, rank, reads (float64) and share, of
@@ -232,7 +232,7 @@ class Summaries(ABC):
 def abundances(
     labels: Labels, calls: np.ndarray, counts: np.ndarray, rank: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return calls at a rank, as far as there are any, and how many reads each has (float64).
+    """Return calls lifted to a rank where possible, and the reads of each (float64).
 
     Reads below the rank are those of the ancestor that has it, or else of the next higher one.
     Reads above are shared among the nearest taxa below that have any, by all reads below these;
@@ -290,7 +290,7 @@ def by_rank(labels: Labels, calls: np.ndarray, counts: np.ndarray) -> tuple[np.n
 def _share_down(
     found: dict[tuple[int, int], float], taxa: dict[tuple[int, int], list[int]]
 ) -> None:
-    """Share the counts of taxa among those next below them that have counts."""
+    """Share the counts of taxa among the next lower taxa with counts."""
     children: dict[tuple[int, int], list[tuple[int, int]]] = {}
     below = dict.fromkeys(found, 0.0)
     for taxon in sorted(found):
@@ -307,7 +307,7 @@ def _share_down(
 
 
 def abundance_frame(labels: Labels, calls: np.ndarray, counts: np.ndarray, rank: str) -> Any:
-    """Return what `abundances` tells as a DataFrame, with names and shares of all reads."""
+    """Return `abundances` as a DataFrame, with names and shares of all reads."""
     import pandas as pd
 
     found, reads = abundances(labels, calls, counts, rank)

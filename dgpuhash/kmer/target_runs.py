@@ -1,4 +1,4 @@
-"""Runs of reference sequences, each read by itself."""
+"""Divide reference sequences into independently readable runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TargetRun:
-    """Targets with neighbouring numbers, and where they are read.
+    """Targets with consecutive numbers, and their places in files.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class TargetRun:
     mask: str
 
     def letters_of(self, targets: Targets) -> int:
-        """Return the letters of the run, given the targets of all references."""
+        """Return the number of letters of the run, given all targets."""
         return int(targets.lengths[self.first : self.last].sum())
 
     def batches(
@@ -96,7 +96,7 @@ class TargetRun:
 
 
 def _edges_of(targets: Targets, n: int) -> list[int]:
-    """Return the first targets of n runs of about as many letters, and the number of all."""
+    """Return the first targets of n runs of about equal size, and the number of all."""
     ends = np.cumsum(targets.lengths)
     total = int(ends[-1]) if len(ends) else 0
     # Each target is in the run in which its middle is.
@@ -105,7 +105,7 @@ def _edges_of(targets: Targets, n: int) -> list[int]:
 
 
 def _split_files(targets: Targets, edges: Sequence[int]) -> list[int]:
-    """Return the numbers of files that have targets of several runs."""
+    """Return the numbers of files with targets of several runs."""
     firsts = _firsts_of(targets)
     inside = np.searchsorted(firsts, edges, side="right") - 1
     is_inside = firsts[np.minimum(inside, len(targets.files))] != edges
@@ -123,7 +123,7 @@ def runs_of(
     edges: Sequence[int],
     borders: Mapping[int, Borders] | None = None,
 ) -> list[TargetRun]:
-    """Return runs of targets, in the order of their numbers, some perhaps empty.
+    """Return runs of targets in the order of their numbers, possibly empty.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def runs_of(
 
 
 def runs_on(workers: Workers, references: References, n: int) -> list[TargetRun]:
-    """Return n runs of about as many letters, each of which a worker reads by itself.
+    """Return n runs of about equal size, one for each worker to read.
 
     Of a plain file, or one of BGZF, that has targets of several runs, each reads its own only.
     """
@@ -184,7 +184,7 @@ def runs_on(workers: Workers, references: References, n: int) -> list[TargetRun]
 def dealt_runs(
     workers: Workers, references: References, most_letters: int
 ) -> list[tuple[TargetRun, str]]:
-    """Return runs of about so many letters at most, and a worker for each: as many for every one.
+    """Return runs of limited size, and a worker for each, equally many per worker.
 
     Tasks that are given the same result would else all go to the worker that has it.
     """
@@ -196,7 +196,7 @@ def dealt_runs(
 
 
 def headers_of(file: str) -> tuple[list[str], list[int], str]:
-    """Return the headers and the lengths of a file's records, and the sum of its bytes."""
+    """Return the headers and lengths of a file's records, and the file's checksum."""
     headers: list[str] = []
     lengths: list[int] = []
     sums: list[str] = []

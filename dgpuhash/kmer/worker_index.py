@@ -1,4 +1,4 @@
-"""Index on the workers of a Dask cluster, by either rule and in three placements."""
+"""WorkerIndex: k-mer index on Dask workers, by either rule and in three placements."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class WorkerIndex(IndexBase):
         progress: Callable[[int], object] | None = None,
         **settings: Any,
     ) -> Self:
-        """Return an index as `build` of one device does, whose parameters these are."""
+        """Build an index on workers, with the parameters of `build` on one device."""
         made = cls(client, cls._rule_type.settings_of(**settings), mode, device)
         made.add(
             references, taxonomy=taxonomy, accessions=accessions, allow_unplaced=allow_unplaced,
@@ -116,7 +116,7 @@ class WorkerIndex(IndexBase):
         mode: str = "auto",
         device: Device | None = None,
     ) -> Self:
-        """Return the index in a file, which all workers read.
+        """Load an index from a file that all workers can read.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class WorkerIndex(IndexBase):
 
     @property
     def why(self) -> str:
-        """Why it is this mode."""
+        """Reason for the mode."""
         return self._why
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class WorkerIndex(IndexBase):
         allow_unplaced: int = 0,
         progress: Callable[[int], object] | None = None,
     ) -> None:
-        """Add the sequences in files; their numbers go on behind those that are there.
+        """Add the sequences in files; numbering continues after the last target.
 
         The result is that of one build of all files in this order. The index stays as it was where
         this fails.
@@ -222,7 +222,7 @@ class WorkerIndex(IndexBase):
         self._rule, self._rule_there, self._parts = rule, there, parts
 
     def _check_room(self, references: References, nbytes: int) -> None:
-        """Raise OutOfMemoryError when further references will not fit the workers."""
+        """Raise OutOfMemoryError if further references do not fit the workers."""
         workers, settings, device = self._workers, self.settings, self._worker_device or "cpu"
 
         def sampled(_: References) -> DistinctSample:
@@ -242,7 +242,7 @@ class WorkerIndex(IndexBase):
         ).check(references, nbytes)  # fmt: skip
 
     def _parts_with(self, rule: Future, references: References, done: LettersDone) -> list[Future]:
-        """Return the parts with further references, by the rule of all."""
+        """Return the parts extended by further references."""
         workers, old, new = self._workers, self._parts, references.targets
         addresses = workers.addresses
         if self._mode == "independent":
@@ -284,11 +284,11 @@ class WorkerIndex(IndexBase):
         return [*parts, *copies]
 
     def _settled(self, rule: Future, parts: list[Future]) -> list[Future]:
-        """Return parts of neighbouring targets, changed by what only all of them know."""
+        """Return parts of neighbouring targets after adjustments that need all of them."""
         return parts
 
     def _begin(self, number: int, batch: Future, query: Any, seen: Any = None) -> Future:
-        """Return the task of the calls of a batch of reads; `seen` counts their keys."""
+        """Return the task that calls a batch of reads; `seen` counts their keys."""
         workers, (rule, parts) = self._workers, self._present
         # Where the batch is, and not where the rule is, or a copy of the part if that is busy.
         near = workers.near(number)
@@ -334,7 +334,7 @@ class WorkerIndex(IndexBase):
         *,
         detail: bool = False,
     ) -> Iterator[tuple[Item, Calls]]:
-        """Yield items and the calls of their batches in order, some of which are under way.
+        """Yield items and the calls of their batches in order, with later ones in flight.
 
         Parameters
         ----------
@@ -367,7 +367,7 @@ class WorkerIndex(IndexBase):
         return answer
 
     def unseen_file(self, files: Sequence[str]) -> str:
-        """Return a file that some worker does not see as this process does; nothing without one."""
+        """Return a file that some worker sees differently; nothing if there is none."""
         return unseen_file(self._workers, list(files))
 
     def call_files(
@@ -379,7 +379,7 @@ class WorkerIndex(IndexBase):
         kept: str = "letters",
         consumed: Callable[[int], object] | None = None,
     ) -> Iterator[tuple[ReadReads, Calls]]:
-        """Yield batches of the reads in files and their calls in order; workers read the files.
+        """Yield batches of reads and their calls in order; workers read the files.
 
         Parameters
         ----------
@@ -416,7 +416,7 @@ class WorkerIndex(IndexBase):
         interleaved: bool = False,
         **options: Any,
     ) -> Classification:
-        """Return the calls of the reads in files, which workers read.
+        """Classify the reads of files, which workers read.
 
         This process reads the standard input, pipes, and files that workers do not see. Parameters
         and errors are those of `Classification`.
@@ -424,7 +424,7 @@ class WorkerIndex(IndexBase):
         return Classification(self, reads, mates, interleaved=interleaved, **options)  # type: ignore[arg-type]
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the index to one file, which `load_index` reads as any other.
+        """Write the index to one file, in the format of `load_index`.
 
         Each worker writes its part where it sees the file; else parts come to this process, and
         are written here, a piece at a time.
@@ -451,7 +451,7 @@ class WorkerIndex(IndexBase):
         )  # fmt: skip
 
     def stats(self) -> dict[str, Any]:
-        """Return what the index of one device tells, and ``mode``, ``why`` and ``parts``."""
+        """Return the statistics of an index on one device, with ``mode``, ``why`` and ``parts``."""
         told = self._rule.stats(self._sizes(), self._told)
         return {**told, "mode": self._mode, "why": self._why, "parts": len(self._parts)}
 
@@ -477,12 +477,12 @@ class WorkerIndex(IndexBase):
 
     @property
     def _distinct(self) -> list[Future]:
-        """The parts, of copies one."""
+        """The parts, without further copies."""
         parts = self._present[1]
         return parts[:1] if self._mode == "replicated" else parts
 
     def _dealt(self) -> list[Future]:
-        """Return parts that have other keys each, and together all."""
+        """Return disjoint parts that together have all keys."""
         workers, parts = self._workers, self._distinct
         if self._mode == "distributed" or len(parts) == 1:
             return parts
@@ -499,7 +499,7 @@ class WorkerIndex(IndexBase):
         ]
 
     def gather(self, device: Device | None = None) -> Any:
-        """Return the index as one of this process."""
+        """Gather the index into this process."""
         workers, rule, there = self._workers, self._rule.on(device), self._present[0]
         put = rule.backend.from_host
         dropped: list[np.ndarray] = []

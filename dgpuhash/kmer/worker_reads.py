@@ -1,4 +1,4 @@
-"""Reads of files that the workers of a Dask cluster read, in batches and in order."""
+"""Read files of reads on Dask workers, in batches and in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Begin = Callable[[int, Future], Future]
 
 
 def unseen_file(workers: Workers, files: list[str]) -> str:
-    """Return a file that some worker does not see as this process does; nothing without one."""
+    """Return a file that some worker sees differently; nothing if there is none."""
     named = list(map(seen_by_workers, files))
     here = sizes_of(named)
     tasks = [workers.submit(sizes_of, named, near=address) for address in workers.addresses]
@@ -48,7 +48,7 @@ def unseen_file(workers: Workers, files: list[str]) -> str:
 
 
 def borders_of(workers: Workers, files: list[str]) -> list[Borders | None]:
-    """Return where records of FASTA are in files; None of those that are not divided."""
+    """Return the record borders of FASTA files; None for undivided ones."""
     named = list(map(seen_by_workers, files))
     plans: list[FilePlan] = workers.results(
         [workers.submit(planned, file, COUNTED_NBYTES, True) for file in named]
@@ -71,7 +71,7 @@ def borders_of(workers: Workers, files: list[str]) -> list[Borders | None]:
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch of reads that a task reads.
+    """Batch of reads for a task to read.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class ReadsOnWorkers:
         self._counting = count()
 
     def asked(self, begin: Begin) -> Iterator[tuple[ReadReads, Any]]:
-        """Yield what is kept of each batch, and the result of the task that `begin` returns of it.
+        """Yield the client's part of each batch, and the result of its task from `begin`.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class ReadsOnWorkers:
     def _asked_from(
         self, place: tuple[int, int], begin: Begin
     ) -> Generator[tuple[ReadReads, Any], None, tuple[int, int] | None]:
-        """Yield batches from a place on: number of a file, and of a read; return where to go on."""
+        """Yield batches from a file and read number on; return where to continue."""
         file, done = place
 
         def begun(number: int, item: _Batch) -> list[Future]:
@@ -183,7 +183,7 @@ class ReadsOnWorkers:
             self._told = file, max(nbytes, before)
 
     def _batches(self, file: int, done: int) -> Iterator[_Batch]:
-        """Yield the batches of files from one on, of that from some read on.
+        """Yield the batches of files, starting at a file and a read.
 
         The next files, as many as there are workers, are begun meanwhile, and as many are planned:
         workers are busy for long, and look at them between two tasks.
@@ -206,7 +206,7 @@ class ReadsOnWorkers:
             yield from begun.popleft()
 
     def _begun(self, number: int, plans: list[Future], start: int) -> Iterator[_Batch]:
-        """Begin what must be known of a file before it is read; return its batches."""
+        """Prepare a file for reading; return its batches."""
         try:
             found: list[FilePlan] = self._workers.results(plans)
         except (SequenceError, OSError) as error:
@@ -237,7 +237,7 @@ class ReadsOnWorkers:
             yield _Batch(number, read, end, is_numbered=False)
 
     def _pairs_of(self, number: int, sides: list[_Counting]) -> Iterator[_Batch]:
-        """Yield batches of as many records of each file; an error where one has more."""
+        """Yield batches with equally many records of each file; raise if one has more."""
         workers = self._workers
         each = 2 if self._files.interleaved else 1
         start = 0
@@ -264,7 +264,7 @@ class ReadsOnWorkers:
 
 
 class _Counting:
-    """A file whose records are counted some ranges ahead."""
+    """File whose records are counted a few ranges ahead."""
 
     def __init__(self, workers: Workers, plan: FilePlan, numbers: Iterator[int]) -> None:
         self._workers, self._plan, self._numbers = workers, plan, numbers
@@ -274,7 +274,7 @@ class _Counting:
         self._begin()
 
     def records_from(self, record: int, least: int) -> int:
-        """Return how many records are there up to a batch's text behind one, or to the end."""
+        """Return the number of records in a batch's amount of text after one, or to the end."""
         nbytes = self._plan.text_nbytes
         while True:
             found = self.borders.records_within(record, nbytes)
@@ -286,7 +286,7 @@ class _Counting:
                 nbytes *= 2
 
     def _begin(self) -> None:
-        """Have some ranges counted, as many as there are workers and one more."""
+        """Start counting some ranges, one more than there are workers."""
         workers = self._workers
         piece = min(PIECE_NBYTES, self._plan.text_nbytes)
         while self._left and len(self._running) <= len(workers.addresses):
@@ -307,7 +307,7 @@ class _Counting:
 
 
 class _Following:
-    """Batches of a file, or of two of mates, that one worker reads one after another."""
+    """Batches of a file, or of two of mates, read in order by one worker."""
 
     def __init__(
         self, reads: ReadsOnWorkers, file: int, start: int, plans: Sequence[FilePlan]
@@ -325,7 +325,7 @@ class _Following:
         self._fill(start)
 
     def _fill(self, start: int) -> None:
-        """Begin reads; the first one at a read's number."""
+        """Start reads; the first one at a read's number."""
         while len(self._running) <= self._most:
             begin = self._running[-1][_BATCH] if self._running else start
             self._running.append(self._read(begin))
@@ -347,7 +347,7 @@ class _Following:
         return self._read(start)
 
     def batches(self) -> Iterator[_Batch]:
-        """Yield batches up to the end, or to an error."""
+        """Yield batches up to the end or an error."""
         start = self._start
         while True:
             try:

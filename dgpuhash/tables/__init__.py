@@ -1,4 +1,4 @@
-"""Tables HashSet, HashMap, MultiMap, CountMap, KeyIds, BloomFilter; functions of key columns."""
+"""Hash tables on one device: sets, maps, multimaps, counts, ids, filters; column functions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _KINDS: dict[str, type[AnyTable]] = {
 
 
 def load(path: str | os.PathLike[str], device: Device | None = None) -> AnyTable:
-    """Load the table or filter saved under `path`, of any kind.
+    """Load a saved table or filter of any kind from `path`.
 
     `dgpuhash.load` opens indexes as well.
 
@@ -77,10 +77,10 @@ def load(path: str | os.PathLike[str], device: Device | None = None) -> AnyTable
 
 
 def table_of(spec: TableSpec, capacity: int, device: Device | None) -> AnyTable:
-    """Return an empty table or filter of the kind and with the settings of a spec."""
+    """Return an empty table or filter for a spec."""
     return _KINDS[spec.kind]._of(spec, capacity, device)
 
 
 def checked_spec(spec: TableSpec) -> TableSpec:
-    """Return a saved spec with all settings; raise SpecError unless it is possible."""
+    """Return a saved spec with all settings; raise SpecError if it is invalid."""
     return _KINDS[spec.kind]._checked(spec)

@@ -1,4 +1,4 @@
-"""Common part of all tables: device, encoding, verbs, growth, statistics, copies and saves."""
+"""Base of all tables: device, encoding, verbs, growth, statistics, copies and saves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dgpuhash.typing import Array, ArrayKind, Device, KeysLike, Number
 
 
 class Keyed(ABC):
-    """Base of tables and filters: what holds keys of one dtype, on one device.
+    """Base of tables and filters with keys of one dtype on one device.
 
     A subclass opens its store on a device, and says what a file has of it.
     """
@@ -54,7 +54,7 @@ class Keyed(ABC):
 
     @property
     def spec(self) -> TableSpec:
-        """The settings with which the table was made."""
+        """The settings of the table."""
         return self._spec
 
     @property
@@ -171,25 +171,25 @@ class Keyed(ABC):
 
     @classmethod
     def _checked(cls, spec: TableSpec) -> TableSpec:
-        """Return a spec that was saved; raise SpecError unless it is possible."""
+        """Return a saved spec; raise SpecError if it is invalid."""
         return spec
 
     @classmethod
     @abstractmethod
     def _of(cls, spec: TableSpec, capacity: int, device: Device | None) -> Self:
-        """Return an empty object with the settings of a spec of its kind."""
+        """Return an empty object for a spec of its kind."""
 
     @abstractmethod
     def _open(self, backend: Backend) -> None:
-        """Open the store on `backend`, and keep to it."""
+        """Create the store on `backend`, and keep to this backend."""
 
     @abstractmethod
     def _entries(self) -> int:
-        """Return the size that is saved, to check what is restored."""
+        """Return the size to save, for a check after loading."""
 
     @abstractmethod
     def _saved_buffers(self) -> Mapping[str, np.ndarray | Pieces]:
-        """Return what a file has of the content."""
+        """Return the content as buffers for a file."""
 
     @abstractmethod
     def _restore(self, buffers: Buffers, size: int) -> None:
@@ -220,7 +220,7 @@ class Keyed(ABC):
         return taken, words_of(bits)
 
     def _stored_as(self, keys: Any) -> tuple[ArrayArgument, Any]:
-        """Return the argument and words as `_keys` does, of any dtype as wide."""
+        """Return the argument and words as `_keys`, in any dtype of equal width."""
         taken = as_argument(keys, "keys")
         backend = self._home(taken)
         bits = key_memory(backend, as_device_array(backend, taken, self._key, "keys"))
@@ -230,7 +230,7 @@ class Keyed(ABC):
         return taken, bits
 
     def _asked(self, keys: Any) -> tuple[ArrayArgument, LookupKeys, Any]:
-        """Return a lookup argument, its `LookupKeys` keys, and their words."""
+        """Return a lookup argument, its `LookupKeys`, and their words."""
         taken = as_argument(keys, "keys")
         backend = self._home(taken)
         asked = as_lookup_keys(backend, taken, self._key, "keys")
@@ -285,7 +285,7 @@ class Table(Keyed):
 
     @property
     def method(self) -> str:
-        """How the table stores its keys: a name of `dgpuhash.methods`."""
+        """Name of the method that stores the keys, from `dgpuhash.methods`."""
         return self._spec.method
 
     @property
@@ -295,12 +295,12 @@ class Table(Keyed):
 
     @property
     def capacity(self) -> int:
-        """Distinct keys that fit before the table grows."""
+        """Number of distinct keys at which the table grows."""
         return self._least_capacity if self._store is None else self._store.capacity
 
     @property
     def nbytes(self) -> int:
-        """Memory that the table holds, in bytes."""
+        """Memory of the table, in bytes."""
         return 0 if self._store is None else self._store.nbytes
 
     @read_locked
@@ -346,7 +346,7 @@ class Table(Keyed):
     @translates_memory_errors
     @write_locked
     def erase(self, keys: KeysLike) -> Array:
-        """Remove keys; return a mask like `keys`, true once per stored key."""
+        """Remove keys; return a mask like `keys`, true once per removed key."""
         taken, asked, bits = self._asked(keys)
         return taken.wrap(asked.by_row(self._opened().erase(bits)), _BOOL)
 
@@ -361,7 +361,7 @@ class Table(Keyed):
     @translates_memory_errors
     @write_locked
     def reserve(self, keys: int) -> None:
-        """Reserve room for `keys` keys in total, up to which inserts do not grow.
+        """Reserve room for `keys` keys in total, so that inserts up to it do not grow the table.
 
         Raises
         ------
@@ -457,7 +457,7 @@ class Table(Keyed):
         return self._value_dtype
 
     def _value_word(self) -> np.dtype[Any] | None:
-        """Return the dtype of the words beside keys in slots."""
+        """Return the dtype of the value words in slots."""
         return None
 
     def _open(self, backend: Backend) -> None:

@@ -1,4 +1,4 @@
-"""Attributes that are computed once, without a lock."""
+"""Cached attributes without a lock: a decorator like `cached_property`."""
 
 from __future__ import annotations
 

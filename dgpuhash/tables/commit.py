@@ -24,7 +24,7 @@ def assigner(target: Any, **attributes: Any) -> Step:
 
 
 class BrokenSlots:
-    """Stand-in for a table's slots while they are neither old nor new.
+    """Placeholder for a table's slots during a change, and after a failed one.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class BrokenSlots:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
         return int(self.kept.nbytes)
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Counting map: a count for each key."""
+"""CountMap: a count for each key."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class CountMap(Table):
     @translates_memory_errors
     @write_locked
     def insert(self, keys: KeysLike, counts: KeysLike | SupportsIndex = 1) -> None:
-        """Add to the counts of keys; keys that are not stored begin with 0.
+        """Add to the counts of keys; absent keys start at 0.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class CountMap(Table):
     @overload
     def count(self, keys: KeysLike) -> Array: ...
     def count(self, keys: KeysLike) -> Array:
-        """Return each key's count (uint64), 0 where it is absent; as `find` without the mask.
+        """Return each key's count (uint64), 0 if absent; as `find` without the mask.
 
         Examples
         --------
@@ -284,7 +284,7 @@ class CountMap(Table):
         self._most = 0
 
     def _fitting(self, store: Store, bits: Any, terms: Any, added: int) -> Store:
-        """Return the store, or one of wider counts, in which no count will wrap.
+        """Return the store, widened if a count could overflow.
 
         Raises CountOverflowError when one would. `added` is the sum of all `terms`.
         """
@@ -338,7 +338,7 @@ def _largest(store: Store) -> int:
 
 
 def is_column(counts: Any) -> bool:
-    """Return whether counts are an array, and not one for all rows."""
+    """Return whether counts are an array, rather than one for all rows."""
     return hasattr(counts, "__len__") or getattr(counts, "ndim", 0) > 0
 
 
@@ -383,7 +383,7 @@ def _halves(numbers: Any) -> list[tuple[Any, int]]:
 
 
 def _refuse_wrap(store: Store, bits: Any, terms: Any) -> None:
-    """Raise CountOverflowError where a key's count would not fit into 64 bits."""
+    """Raise CountOverflowError if a key's count does not fit into 64 bits."""
     backend = store.backend
     words = words_of(bits)
     distinct, inverse = np.unique(sortable(backend.to_host(words)), return_inverse=True)

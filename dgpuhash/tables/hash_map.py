@@ -1,4 +1,4 @@
-"""Hash map: one value for each key."""
+"""HashMap: one value for each key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _BOOL = np.dtype(bool)
 
 
 class FindsPairs:
-    """Part of a map that looks keys up."""
+    """Lookup verbs of a map."""
 
     @overload
     def find(
@@ -132,7 +132,7 @@ class FindsPairs:
     @translates_memory_errors
     @read_locked
     def _find_to(self: Any, keys: Any, default: Any, values: Any, found: Any) -> bool:
-        """Look keys up as `find` does, into arrays as wide on this device.
+        """Look up keys as `find`, into output arrays of equal width on this device.
 
         Returns False where that is impossible.
         """
@@ -142,7 +142,7 @@ class FindsPairs:
         return self._values.find_to(store, bits, row, values, found)
 
     def match(self: Any, keys: KeysLike) -> tuple[Array, Array]:
-        """Return the rows whose keys are stored, and their values (inner join).
+        """Return the rows with stored keys, and their values (an inner join).
 
         With row numbers as values, the result is the row pairs of `join_indices` with a table that
         was built before.
@@ -294,7 +294,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         return made
 
     def __getitem__(self, key: Number) -> Array:
-        """Return the value of one key, on the table's device; KeyError when it is not stored."""
+        """Return the value of one key, on the table's device; KeyError if it is absent."""
         values, found = self.find([key])
         if not found[0]:
             raise KeyError(key)
@@ -305,7 +305,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
 
     @property
     def nbytes(self) -> int:
-        """Memory that the table holds, in bytes."""
+        """Memory of the table, in bytes."""
         return super().nbytes + (0 if self._store is None else self._values.nbytes)
 
     @overload
@@ -336,7 +336,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         keep: KeepRow | None = None,
         combine: Combine | Lca | None = None,
     ) -> Array:
-        """Add pairs whose keys are not stored yet; stored keys keep their value.
+        """Add pairs with new keys; stored keys keep their value.
 
         With `combine`, a key gets the sum, minimum, maximum, bitwise or, or lowest common ancestor
         of the value that it has, if any, and of the values of all its rows.
@@ -398,7 +398,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         return taken.wrap(fresh, _BOOL)
 
     def _combine(self, keys: Any, values: Any, combine: str | Lca, keep: str | None) -> Any:
-        """Insert with `combine`; holds the write lock."""
+        """Insert with `combine`, under the write lock."""
         if isinstance(combine, Lca):
             check_lca(combine, keep, self._value)
             methods()[self._spec.method].require("lca", self.kind)
@@ -412,7 +412,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     @translates_memory_errors
     @write_locked
     def _insert_combined(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
-        """Insert and combine values by `change`, whatever their dtype is."""
+        """Insert and combine values of any dtype by `change`."""
         return self._changed(keys, values, change)
 
     def _changed(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
@@ -423,7 +423,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     @translates_memory_errors
     @write_locked
     def upsert(self, keys: KeysLike, values: ValuesLike) -> None:
-        """Store pairs and overwrite stored keys; the last row of a key counts.
+        """Store pairs, overwriting stored keys; the last row of a key counts.
 
         Raises
         ------
@@ -462,12 +462,12 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
 
     @translates_memory_errors
     def _value_slices(self) -> Iterator[Any]:
-        """Yield the values in arrays of bounded size; of method auto, which nobody changes."""
+        """Yield the values in arrays of bounded size; no thread may change the map meanwhile."""
         for _, words in item_slices(self._opened().slots):
             yield self._values.decode(words)
 
     def _value_words(self, size: int) -> Iterator[Any]:
-        """Yield the words beside all slots, also free ones, so many at a time, to be changed.
+        """Yield the writable value words of all slots, free ones included, in slices.
 
         Of method auto, with values that are narrower than keys, in a table that nobody else has.
         """
@@ -480,7 +480,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     @translates_memory_errors
     @write_locked
     def _take(self, made: Callable[[Slots], Slots | None]) -> bool:
-        """Have the slots that are made for its own empty ones, if any; return whether it has."""
+        """Adopt slots made for this empty map; return whether it did."""
         self._turns.begin()
         store = self._opened()
         return bool(store.take(made(store.slots)))
@@ -512,7 +512,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     @translates_memory_errors
     @write_locked
     def _insert_then(self, keys: Any, values: Any, then: MakeSteps) -> Any:
-        """Insert values of 4 or 8 bytes; run the step that `then` makes.
+        """Insert values of 4 or 8 bytes, and run the step made by `then`.
 
         The insert and the step run in one call. `then` makes the step from the insert's result.
         """

@@ -1,4 +1,4 @@
-"""Hash set: distinct keys."""
+"""HashSet: distinct keys."""
 
 from __future__ import annotations
 

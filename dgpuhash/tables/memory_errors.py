@@ -1,4 +1,4 @@
-"""Translation of exhausted memory to OutOfMemoryError in tables' verbs."""
+"""Translate exhausted memory in tables' verbs to OutOfMemoryError."""
 
 from __future__ import annotations
 

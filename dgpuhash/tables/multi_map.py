@@ -1,4 +1,4 @@
-"""Hash multimap: any number of values for each key."""
+"""MultiMap: any number of values for each key."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class MultiMap(ExecutesLists, UserKernels, Table):
         value_dtype: DTypeLike, *, memory: int | None = None, keep: Keep | None = None,
         **settings: Unpack[MultiMapSettings],
     ) -> MultiMap:  # fmt: skip
-        """Return a multimap of pairs that come in batches, as if they came in one.
+        """Return a multimap of pairs from a stream of batches, as if they were one.
 
         The method ``"auto"`` deals pairs out by their keys, then stores part by part in contiguous
         lists, with little memory beside pairs and lists; others insert batch after batch.
@@ -193,7 +193,7 @@ class MultiMap(ExecutesLists, UserKernels, Table):
         cls, keys: KeysLike, offsets: KeysLike, values: ValuesLike,
         **settings: Unpack[MultiMapSettings],
     ) -> MultiMap:  # fmt: skip
-        """Return a multimap of distinct keys and their lists, as `lists` gives them.
+        """Return a multimap of distinct keys and their lists, in the form of `lists`.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class MultiMap(ExecutesLists, UserKernels, Table):
     @property
     @read_locked
     def n_keys(self) -> int:
-        """Distinct keys stored."""
+        """Number of distinct keys."""
         return super().__len__()
 
     def _filled(self) -> str:
@@ -354,7 +354,7 @@ class MultiMap(ExecutesLists, UserKernels, Table):
     @translates_memory_errors
     @read_locked
     def lists(self) -> tuple[Array, Array, Array]:
-        """Return the distinct keys, where the list of each begins (int64), and all values.
+        """Return the distinct keys, the offset of each one's list (int64), and all values.
 
         There is one more offset than keys: the end of the last list.
 

@@ -1,4 +1,4 @@
-"""Read-write lock of a table that tolerates re-entrance by a thread.
+"""Fair read-write lock of a table, with detection of re-entrance and deadlock.
 
 Readers share the lock, a writer has it alone. A thread may re-enter while it holds the lock: in a
 signal handler, in a finaliser that the garbage collector runs, or while an argument is converted to
@@ -65,7 +65,7 @@ class ReadWriteLock:
         return ReadWriteLock, ()
 
     def begin(self) -> None:
-        """Mark the running change as begun, so it may now be half done.
+        """Mark the running change as begun: from now on it may be half done.
 
         Without a running change this has no effect.
         """
@@ -73,7 +73,7 @@ class ReadWriteLock:
 
     @contextmanager
     def hold(self, table: Any, verb: str, *, write: bool) -> Iterator[None]:
-        """Hold the lock for a block of statements, as a verb that reads or writes.
+        """Hold the lock in a block, as a reader or a writer.
 
         In the block the thread may read a table that it reads, and use no table that it changes.
 
@@ -102,7 +102,7 @@ class ReadWriteLock:
             self.wake_waiters()
 
     def again(self, kind: int, table: Any, verb: str) -> object | None:
-        """Return this thread's ticket if it already holds the lock, else None.
+        """Return this thread's ticket if it holds the lock already, else None.
 
         With a ticket the thread may run the nested verb.
 
@@ -211,7 +211,7 @@ class ReadWriteLock:
                 yield abs(inside)
 
     def _deadlock(self, me: int) -> list[object] | None:
-        """Return the waiting tickets that this thread waits for, if deadlocked.
+        """Return the waiting tickets in a deadlock with this thread, if any.
 
         None if none of those threads waits for this thread.
         """
@@ -243,7 +243,7 @@ class ReadWriteLock:
                 self.entered.pop(each, None)
 
     def _is_in(self, frame: FrameType | None) -> bool:
-        """Return whether a verb that holds this lock is on the stack."""
+        """Return whether a verb with this lock is on the stack."""
         while frame is not None:
             if frame.f_code is _CODE and frame.f_locals.get("turns") is self:
                 return True
@@ -288,12 +288,12 @@ _CODE = _locked(_READS, len).__code__
 
 
 def read_locked(verb: Verb) -> Verb:
-    """Decorate a table's verb that only reads: it shares the lock."""
+    """Decorate a reading verb of a table: it shares the lock."""
     return _locked(_READS, verb)
 
 
 def write_locked(verb: Verb) -> Verb:
-    """Decorate a table's verb that writes: it takes the lock exclusively."""
+    """Decorate a writing verb of a table: it takes the lock exclusively."""
     return _locked(_CHANGES, verb)
 
 

@@ -1,4 +1,4 @@
-"""Stream compaction: rows of a batch that were found, and their words."""
+"""Stream compaction: select the found rows of a batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def row_numbers(backend: Backend, rows: int) -> Any:
 
 
 def ends_of(backend: Backend, counts: Any, number: int) -> Any:
-    """Return the sums (int64) of the first `number` counts (uint64) up to each.
+    """Return the cumulative sums (int64) of the first `number` counts (uint64).
 
     On a GPU the counts have room for one more, and are overwritten.
 
@@ -77,7 +77,7 @@ def select_found(
 
 
 def gather_rows(words: Any, rows: Any) -> Any:
-    """Return ``words[rows]`` for rows that are not negative.
+    """Return ``words[rows]`` for non-negative rows.
 
     CuPy's own indexing divides every row number by the number of words.
 
@@ -99,7 +99,7 @@ def gather_rows(words: Any, rows: Any) -> Any:
 
 
 def spread(backend: Backend, items: Any, offsets: Any, total: int) -> Any:
-    """Return the item of its list for each of `total` values; lists may be empty.
+    """Return the list index of each of `total` values; lists may be empty.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def spread(backend: Backend, items: Any, offsets: Any, total: int) -> Any:
 
 
 def _plain(array: Any) -> bool:
-    """Return whether kernels can use the elements as words in place."""
+    """Return whether kernels can use the elements in place as words."""
     flags = array.flags
     lies = array.ndim == 1 and flags.c_contiguous and getattr(flags, "aligned", True)
     return bool(lies and array.itemsize in (4, 8) and not array.dtype.hasobject)

@@ -1,4 +1,4 @@
-"""File format of saved tables: magic, JSON manifest, buffers, no pickle.
+"""Save tables to files: magic, JSON manifest, buffers, no pickle.
 
 ::
 
@@ -43,7 +43,7 @@ _PIECE = 1 << 24
 
 
 def check_no_pattern(url: str, system: Any) -> None:
-    """Raise SpecError if fsspec would read a part of `url` as a pattern.
+    """Raise SpecError if fsspec would interpret a part of `url` as a pattern.
 
     Local file systems do not; others match patterns when a file is renamed.
     """
@@ -187,7 +187,7 @@ def file_exists(path: str | os.PathLike[str]) -> bool:
 
 
 def header_of(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the header of a file that `write_file` wrote.
+    """Return the header of a saved file.
 
     Does not read the buffers.
 
@@ -202,7 +202,7 @@ def header_of(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the header and the buffers of a file that `write_file` wrote.
+    """Return the header and the buffers of a saved file.
 
     Each buffer is a uint8 array.
 
@@ -219,7 +219,7 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, n
 def map_file(
     path: str | os.PathLike[str], wanted: Callable[[str], bool] | None = None
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], mmap.mmap | None]:
-    """Return as `read_file` does, but buffers in the map of a local file; and the map, or None.
+    """Return header, memory-mapped buffers of a local file, and the map or None.
 
     `wanted` says which buffers are read, by their names.
     """
@@ -261,7 +261,7 @@ def _read(
 
 @contextmanager
 def complete_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[BinaryIO]:
-    """Open a file that is renamed to `path` when the block ends without an error, else removed."""
+    """Open a file, renamed to `path` after a block without error, else removed."""
     system, name = _place(os.fspath(path))
     if system is not None:
         part = f"{name}.{uuid.uuid4().hex}.part"
@@ -295,7 +295,7 @@ def complete_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[Bin
 
 
 def _place(name: str) -> tuple[Any, str]:
-    """Return the file system of a file to write, and the path in it.
+    """Return the file system and path of a file to write.
 
     The file system is None for a local one.
     """

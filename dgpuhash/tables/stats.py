@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Figures(NamedTuple):
-    """What a store tells of itself for a table's statistics."""
+    """A store's figures for its table's statistics."""
 
     slots: int
     """Slots for keys."""
@@ -86,7 +86,7 @@ class TableStats:
     def of(
         cls, figures: Figures, *, size: int, capacity: int, nbytes: int, payload: int
     ) -> TableStats:
-        """Return the statistics of a table whose keys and values take `payload` bytes."""
+        """Return the statistics of a table with `payload` bytes per key and value."""
         return cls(
             size=size,
             capacity=capacity,

@@ -1,4 +1,4 @@
-"""Store of a table's words on one device: what tables ask of it."""
+"""Interface of stores: the words of a table on one device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Lent(NamedTuple):
-    """A store's table as kernels of users get it."""
+    """A store's table as an argument of user kernels."""
 
     files: tuple[str, ...]
     """Headers below ``kernels/`` that define `table`."""
@@ -37,7 +37,7 @@ class Lent(NamedTuple):
 
 
 def no_appends(method: str) -> UnsupportedError:
-    """Return the error of a multimap to whose method kernels of users append no values.
+    """Return the error for appends by user kernels to an unsupported multimap method.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def no_appends(method: str) -> UnsupportedError:
 
 
 class AnyStore(Protocol):
-    """Part of a store that is the same for all tables.
+    """Common interface of the stores of all tables.
 
     A change is whole or absent, whatever interrupts it.
     """
@@ -65,11 +65,11 @@ class AnyStore(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Distinct keys that fit before the store grows."""
+        """Number of distinct keys at which the store grows."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
 
     @property
     def seed(self) -> int:
@@ -77,7 +77,7 @@ class AnyStore(Protocol):
 
     @property
     def reseeds(self) -> int:
-        """Number of seed changes that the store made by itself."""
+        """Number of automatic seed changes."""
 
     @property
     def broken(self) -> bool:
@@ -93,19 +93,19 @@ class AnyStore(Protocol):
         """Erase keys; return a mask with one row of each key that was stored."""
 
     def items(self) -> tuple[Any, Any]:
-        """Return the key words, and the values, of all that is stored."""
+        """Return all stored key words and values."""
 
     def reserve(self, keys: int) -> None:
         """Grow until `capacity` is at least `keys`."""
 
     def rehash(self, seed: int) -> None:
-        """Store all keys anew, with another seed."""
+        """Store all keys again under another seed."""
 
     def cleared(self) -> Self:
         """Return an empty store in this one's memory; `fill` makes it usable."""
 
     def fill(self) -> None:
-        """Write what `cleared` left unwritten."""
+        """Write the memory that `cleared` left unwritten."""
 
     def copy(self) -> Self:
         """Return an independent store with the same content."""
@@ -114,11 +114,11 @@ class AnyStore(Protocol):
         """Return the store's figures; reads all of it."""
 
     def ready(self) -> None:
-        """Allocate what large batches need before they come."""
+        """Allocate the memory for large batches in advance."""
 
 
 class Store(AnyStore, Protocol):
-    """Key words, and value words of maps, of a set or a map on one device.
+    """Store of a set or map: key words, and value words of maps, on one device.
 
     Keys and values of all verbs may have any dtype as wide as the words.
     """
@@ -127,7 +127,7 @@ class Store(AnyStore, Protocol):
         """Insert the absent keys; return a mask of the rows that created keys."""
 
     def combine(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
-        """Insert pairs; change the value of a key by each further pair of it.
+        """Insert pairs, combining each further value of a key with the stored one.
 
         Returns a mask of the rows that created keys.
         """
@@ -139,14 +139,14 @@ class Store(AnyStore, Protocol):
         """Store pairs with distinct keys; overwrite the values of stored keys."""
 
     def replacing(self, keys: Any, values: Any) -> Step:
-        """Return the `commit` step that stores pairs over those stored; there is room."""
+        """Return the `commit` step that overwrites stored pairs, for which there is room."""
 
     def commit(self, *steps: Step) -> None:
-        """Run steps in one call; where one fails behind the first, the store is broken."""
+        """Run steps in one call; a failure after the first step breaks the store."""
 
     @property
     def reserves(self) -> bool:
-        """Whether keys for which `make_room` made room surely find places."""
+        """Whether `make_room` guarantees slots for its keys."""
 
     def make_room(self, new: int) -> None:
         """Reserve room for `new` further keys."""
@@ -160,17 +160,17 @@ class Store(AnyStore, Protocol):
         """Write the result of `find` to `values` and `found`."""
 
     def absent(self, keys: Any) -> Any:
-        """Return the rows (int64) whose keys are not stored."""
+        """Return the rows (int64) with absent keys."""
 
     def erasing(self, keys: Any) -> Step:
-        """Return the step of an erase without an answer."""
+        """Return the step of an erase without a result."""
 
     def ranges(self, rows: int, owners: int) -> RegionRanges | None:
-        """Return how batches are split into ranges of the store, or None for not at all."""
+        """Return the division of batches into ranges of the store, or None without one."""
 
 
 class IdStore(Protocol):
-    """Key words, and their ids, of a two-way index on one device; built once."""
+    """Store of a two-way index: key words and their ids; built once."""
 
     backend: Backend
     keys: Any
@@ -178,7 +178,7 @@ class IdStore(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
 
     @property
     def seed(self) -> int:
@@ -188,16 +188,16 @@ class IdStore(Protocol):
         """Return the number of keys."""
 
     def build(self, bits: Any) -> None:
-        """Give each distinct key an id, in this empty store."""
+        """Assign an id to each distinct key, in this empty store."""
 
     def restore(self, bits: Any) -> None:
-        """Store distinct keys whose ids are their rows, in this empty store."""
+        """Store distinct keys with their rows as ids, in this empty store."""
 
     def find(self, bits: Any) -> tuple[Any, Any]:
-        """Return the ids of keys (int64; -1 for none), and a mask of those that have one."""
+        """Return the ids of keys (int64; -1 for none), and a mask of those with one."""
 
     def figures(self) -> Figures:
         """Return the store's figures; reads all of it."""
 
     def copy(self) -> Self:
-        """Return a store with the same content; it may share the memory."""
+        """Return a store with the same content, possibly sharing memory."""

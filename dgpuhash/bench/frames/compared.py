@@ -47,7 +47,7 @@ _SECONDS, _MOST_CALLS = 0.02, 50
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Merge or groupby of frames that are drawn on the device.
+    """Merge or groupby of frames generated on the device.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Case:
         return [f"k{number}" for number in range(len(self.keys))]
 
     def frames(self, backend: Backend) -> tuple[Any, ...]:
-        """Return the left and the right frame, or the one that is grouped, on the device."""
+        """Return the left and the right frame, or the frame to group, on the device."""
         if not self.build:
             numbers = (uniform_floats(backend, self.n, 1) * self.groups).astype(np.int64)
             columns = self._keys(backend, numbers)
@@ -135,7 +135,7 @@ class Case:
         return {label: _key_column(backend, kind, part) for label, kind, part in named}
 
     def work(self, engine: Library, frames: Sequence[Any]) -> Work:
-        """Return what a library does with the frames."""
+        """Return a function that runs a library's verb on the frames."""
         on = self.labels
         if self.build:
             return engine.join(
@@ -145,7 +145,7 @@ class Case:
         return engine.group(Grouping(self.name, self.how, tuple(on), asked), *frames)
 
     def checksum(self, backend: Backend, engine: Library, answer: Any) -> tuple[Any, ...]:
-        """Return the rows of a library's answer, and a checksum for every order of them.
+        """Return the number of rows of a library's answer, and an order-independent checksum.
 
         It is exact but for means and variances, whose last bits depend on the order of additions.
         """
@@ -194,7 +194,7 @@ def _library(backend: Backend) -> Any:
 
 
 def _key_column(backend: Backend, kind: str, numbers: Any) -> Any:
-    """Return a column with a key for each number, as an array or a Series of texts."""
+    """Return a column with a key for each number, as an array or a Series of strings."""
     if kind == "dense":
         return numbers
     if kind != "text":
@@ -204,7 +204,7 @@ def _key_column(backend: Backend, kind: str, numbers: Any) -> Any:
 
 
 def _gather_of(backend: Backend, column: Any) -> Callable[[Any], Any]:
-    """Return the bare gather of a column's rows; that of row -1 is any."""
+    """Return the bare gather of a column's rows, undefined for row -1."""
     if getattr(column.dtype, "kind", "O") in "if":
         values = _library(backend).array(column)
         return lambda rows: values[rows]
@@ -272,7 +272,7 @@ def compared_engines(backend: Backend) -> list[Library]:
 def measured(
     backend: Backend, case: Case, engines: Sequence[Library], repeats: int, *, peers: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row of each library, or of ours alone, after all have answered by turns.
+    """Yield rows of each library, or of this one alone, timed in turns.
 
     The answers of all are compared with the first one's. A library that fails, or whose answer is
     another one, has a row with a ``problem`` in place of figures.

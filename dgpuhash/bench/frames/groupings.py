@@ -101,7 +101,7 @@ JOINS = {
 
 
 class JoinFrames:
-    """Frames of the joins, the same ones for each number of rows.
+    """Frames of the joins, generated equally for each number of rows.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class JoinFrames:
         }
 
     def sides(self, join: Join) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return both sides of a join, as frames that were not used before."""
+        """Return both sides of a join, as fresh frames."""
         left, right = self.left, self.rights[join.right]
         if join.narrow:
             return left[[join.on, "v1"]], right[[join.on, "v2"]]
@@ -157,7 +157,7 @@ class JoinFrames:
         return len(self.left)
 
     def work(self, library: Library, join: Join) -> Callable[[], Any]:
-        """Return what a library does for a question."""
+        """Return a function that runs a library's query."""
         return library.join(join, *self.sides(join))
 
     def checksum(self, library: Library, join: Join, made: Any) -> Checksum:
@@ -165,7 +165,7 @@ class JoinFrames:
         return reduce(add, library.of_parts(made, checksum_of_frame))
 
     def expected(self, join: Join) -> Checksum:
-        """Return the checksum of a join, which no library is asked for.
+        """Return the checksum of a join, computed without a library.
 
         Keys are small integers, and unique on the right: an array tells the right row of each.
         """
@@ -190,7 +190,7 @@ class JoinFrames:
 
 
 def _split(random: np.random.Generator, count: int) -> tuple[Any, Any]:
-    """Return `count` keys for each side, of which 90 % are the same."""
+    """Return `count` keys for each side, 90 % of them common."""
     shared = count * 9 // 10
     keys = 1 + random.permutation(2 * count - shared)
     return keys[:count], np.concatenate([keys[:shared], keys[count:]])
@@ -199,7 +199,7 @@ def _split(random: np.random.Generator, count: int) -> tuple[Any, Any]:
 def _frame(
     random: np.random.Generator, keys: dict[str, Any], rows: int, value: str
 ) -> pd.DataFrame:
-    """Return a frame of every key at least once, in random order, and a value."""
+    """Return a frame with every key at least once, in random order, and a value."""
     columns = {name: _sample(random, kinds, rows) for name, kinds in keys.items()}
     texts = {_TEXT_OF[name]: _texts(ids) for name, ids in columns.items()}
     values = random.integers(0, _LARGEST_VALUE * SCALE, rows) / SCALE
@@ -243,7 +243,7 @@ GROUPINGS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Totals:
-    """Checksum of an answer by group, the same for every order of rows.
+    """Order-independent checksum of an answer by group.
 
     Attributes
     ----------
@@ -294,7 +294,7 @@ class Totals:
 
 
 class GroupFrames:
-    """Frame whose rows are grouped, the same one for each number of rows.
+    """Frame to group, generated equally for each number of rows.
 
     Parameters
     ----------
@@ -343,11 +343,11 @@ class GroupFrames:
         return len(self.frame)
 
     def asked(self, grouping: Grouping) -> pd.DataFrame:
-        """Return the columns of a question, as a frame that was not used before."""
+        """Return the columns of a query, as a fresh frame."""
         return self.frame[grouping.columns]
 
     def work(self, library: Library, grouping: Grouping) -> Callable[[], Any]:
-        """Return what a library does for a question."""
+        """Return a function that runs a library's query."""
         return library.group(grouping, self.asked(grouping))
 
     def checksum(self, library: Library, grouping: Grouping, made: Any) -> Totals:
@@ -359,7 +359,7 @@ class GroupFrames:
         )
 
     def expected(self, grouping: Grouping) -> Totals:
-        """Return the totals of an answer, which no library is asked for: NumPy sorts the keys."""
+        """Return the totals of an answer, computed by NumPy's sort."""
         keys = [self._ids[name] for name in grouping.by]
         columns = {
             name: self._ids[name] if name in self._ids else self.frame[name].to_numpy()
@@ -403,7 +403,7 @@ class SortedGroups:
         return np.repeat(values, self.sizes(len(next(iter(self.columns.values())))))
 
     def behind(self) -> Any:
-        """Return how many rows of its group come after each row."""
+        """Return the number of rows after each row in its group."""
         sizes = self.sizes(len(next(iter(self.columns.values()))))
         return np.repeat(self.starts + sizes, sizes) - 1 - np.arange(sizes.sum())
 
@@ -442,13 +442,13 @@ class SortedGroups:
 
 
 def _texts(ids: Any, digits: int = 1) -> Any:
-    """Return ``"id007"`` for 7 and three digits, as pandas' own texts."""
+    """Return numbers as strings such as ``"id007"``, in pandas' string dtype."""
     numbers = pc.utf8_lpad(pc.cast(pa.array(ids), pa.string()), digits, padding="0")
     return pd.array(pc.binary_join_element_wise("id", numbers, ""), dtype="str")
 
 
 def _ids_of(keys: Any) -> Any:
-    """Return the numbers of keys, texts or not."""
+    """Return the numbers of keys, from strings or numbers."""
     if pa.types.is_integer(keys.type):
         return keys.to_numpy()
     return pc.cast(pc.utf8_slice_codeunits(keys.cast(pa.large_string()), 2), pa.int64()).to_numpy()

@@ -28,7 +28,7 @@ _UPDATES = 10
 
 
 class Dask(Pandas):
-    """Dask's merges and groupbys of persisted frames, until the answer lies on the workers.
+    """Dask's merges and groupbys of persisted frames, with results on the workers.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Dask(Pandas):
         raise UnsupportedError(f"Dask has no {grouping.how} of groups; take another library")
 
     def _persisted(self, frame: pd.DataFrame, partitions: int) -> Any:
-        """Return a Dask frame whose rows lie on the workers already."""
+        """Return a persisted Dask frame."""
         cuts = np.linspace(0, len(frame), partitions + 1).astype(int)
         parts = [frame.iloc[first:end] for first, end in itertools.pairwise(cuts)]
         client = self._crew.client
@@ -120,7 +120,7 @@ class Dask(Pandas):
             return _settled(dd.from_delayed(held, meta=frame.iloc[:0], verify_meta=False))
 
     def _finished(self, work: Work) -> Any:
-        """Return what a lazy frame is once it lies on the workers."""
+        """Return a lazy frame after computing it on the workers."""
         # There may be the clients of other libraries' clusters.
         with self._crew.client.as_current():
             return _settled(work())
@@ -178,7 +178,7 @@ class OursOnDask(Dask):
 
 
 def _squared_correlations(correlations: pd.Series) -> pd.Series:
-    """Return the squares of the correlations of two columns, of which each group has two rows."""
+    """Return squared correlations of two columns, for groups of two rows each."""
     squares: pd.Series = correlations.iloc[::2] ** 2
     return squares
 

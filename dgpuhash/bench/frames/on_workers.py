@@ -64,7 +64,7 @@ def _arrays(frame: Any) -> list[Any]:
 
 
 def rows_of_keys(frame: Any, groups: int, sample: Any) -> tuple[Any, Any, Any]:
-    """Return bits of the keys that a worker has; keys and values of the rows of some keys."""
+    """Return flags of a worker's keys, and the rows of some keys."""
     keys, values = _arrays(frame)
     device = backend.get(None, keys)
     there = device.xp.zeros(groups, bool)
@@ -75,7 +75,7 @@ def rows_of_keys(frame: Any, groups: int, sample: Any) -> tuple[Any, Any, Any]:
 
 
 def answers_of(part: Any, sample: Any) -> tuple[int, pd.DataFrame]:
-    """Return the rows of an answer's partition, and those of some keys."""
+    """Return the rows of a result partition, and those of some keys."""
     frame = part.reset_index()
     keys = _arrays(frame.iloc[:, :1])[0]
     chosen = frame.take(backend.get(None, keys).xp.flatnonzero(_among(keys, sample)))
@@ -84,7 +84,7 @@ def answers_of(part: Any, sample: Any) -> tuple[int, pd.DataFrame]:
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """The rows of all workers, of which a sample of keys is compared.
+    """Rows of all workers, with a sample of keys for comparison.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class GroupedRows:
 
     @functools.cached_property
     def sample(self) -> Any:
-        """Keys whose answers are compared, in order."""
+        """Keys whose results are compared, in order."""
         of_a_key = max(1, self.n * self.workers // self.groups)
         size = max(1, min(_MOST_KEYS, self.groups, _MOST_ROWS // of_a_key))
         found = np.random.default_rng(_SEED).integers(0, self.groups, size)
@@ -122,14 +122,14 @@ class GroupedRows:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an answer must be: how many groups there are, and the rows of some, in order."""
+    """Expected result: the number of groups, and the rows of sampled keys in order."""
 
     groups: int
     keys: Any
     values: Any
 
     def check(self, verb: str, parts: Sequence[tuple[int, pd.DataFrame]], **what: Any) -> None:
-        """Raise DgpuhashError unless an answer is right; `parts` are of `answers_of`."""
+        """Raise DgpuhashError if a result is wrong; `parts` come from `answers_of`."""
         found = pd.concat([chosen for _, chosen in parts], ignore_index=True)
         rows = sum(count for count, _ in parts)
         require(rows == self.groups, f"{rows:,} groups, not {self.groups:,},", verb=verb, **what)
@@ -172,7 +172,7 @@ def run(
     quick: bool = False,
     repeats: Runs = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each number of groups, verb and library: the time until the client knows.
+    """Yield a row for each number of groups, verb and library: the time seen by the client.
 
     Rows of an integer key and an integer value are resident on the workers, and answers stay there.
     cudf-polars has a cluster of its own, after the other libraries', and reads the same rows from
@@ -240,7 +240,7 @@ def run(
 
 
 def _engines(engines: Sequence[str], device: Device) -> list[str]:
-    """Return the libraries that are measured."""
+    """Return the libraries to measure."""
     there = device == "cuda" and find_spec("cudf_polars") is not None
     if "cudf-polars" in engines and not there:
         raise SpecError(
@@ -264,7 +264,7 @@ def _on_dask(
     verbs: Sequence[str],
     repeats: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of ours, or of Dask's own."""
+    """Yield the rows of this package, or of Dask's own groupby."""
     meta = made_rows("cpu" if crew.device == "cpu" else "cuda", 0, 1, 1).iloc[:0]
     of = {"cpu": "pandas", "cuda": "cuDF"}[crew.device]
     name = OURS if library == "dgpuhash" else f"Dask {dask.__version__} with {of}"

@@ -65,7 +65,7 @@ def run(
     quick: bool = False,
     repeats: Turns = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each question and library: the CPU time, and the wall time.
+    """Yield a row for each query and library: CPU time and wall time.
 
     Questions are those of the db-benchmark of h2o.ai and DuckDB, see `JOINS` and `GROUPINGS`.
     Libraries answer
@@ -179,7 +179,7 @@ def _check_engines(engines: Sequence[str], workers: int | None) -> None:
 
 
 def _warm_up(libraries: Sequence[Library]) -> None:
-    """Have every library join a few rows, so that no turn pays for what it loads at first."""
+    """Join a few rows with every library, so that no measured turn pays for imports."""
     few, join = JoinFrames(FEWEST_ROWS), JOINS["j5"]
     for library in libraries:
         with suppress(UnsupportedError):
@@ -189,7 +189,7 @@ def _warm_up(libraries: Sequence[Library]) -> None:
 def _rows(
     question: Any, frames: Any, libraries: Sequence[Library], repeats: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one question, after all libraries have answered it."""
+    """Yield the rows of one query, after all libraries have answered it."""
     gc.collect()
     expected = frames.expected(question)
     turns = by_turns(
@@ -222,7 +222,7 @@ def _rows(
 def _seconds(
     question: Any, frames: Any, library: Library, expected: Checksum | Totals
 ) -> tuple[float, float]:
-    """Return the CPU and wall seconds of one answer, which must be right."""
+    """Return the CPU and wall seconds of one answer, after checking it."""
     work = frames.work(library, question)
     cpu, wall = library.cpu_seconds(), time.perf_counter()
     answer = work()

@@ -26,7 +26,7 @@ _GIGABYTES = "8"
 
 
 def counting(inputs: Inputs, kind: str, device: Device, compare: bool) -> Question:
-    """Return the question of counting all k-mers of 31 letters, also those that occur once."""
+    """Return the benchmark of counting all k-mers of 31 letters, single ones included."""
     files = inputs.genomes(kind)
     makers: tuple[Callable[[Inputs, str], Task], ...] = (_kmc, _jellyfish) if compare else ()
     return Question(
@@ -93,11 +93,11 @@ def _jellyfish(inputs: Inputs, kind: str) -> Task:
 
 
 def _histogram(path: Path) -> dict[int, int]:
-    """Return how many k-mers have each count, as lines of two numbers tell."""
+    """Return the number of k-mers of each count, from lines of two numbers."""
     pairs = (map(int, line.split()) for line in path.read_text().splitlines())
     return {count: number for count, number in pairs if number}
 
 
 def _differing(one: dict[int, int], other: dict[int, int]) -> tuple[int, int]:
-    """Return how many counts are of different numbers of k-mers; none may."""
+    """Return the number of counts with different numbers of k-mers; 0 is required."""
     return sum(one.get(count) != other.get(count) for count in one.keys() | other.keys()), 0

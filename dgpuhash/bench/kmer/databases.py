@@ -44,7 +44,7 @@ class Calls:
 
     @classmethod
     def read(cls, path: Path, columns: tuple[int, int], sep: str = "\t") -> Calls:
-        """Return the calls of a file, whose columns of names and taxids are given.
+        """Return the calls of a file, given its columns of names and taxids.
 
         Examples
         --------
@@ -72,7 +72,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """A program that builds and calls by one rule.
+    """A program that builds databases and calls reads by one rule.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class _Tool:
     sep: str = "\t"
 
     def builds(self, inputs: Inputs, compare: bool) -> Task:
-        """Return the task that builds a database; its answer are the calls by it."""
+        """Return the task that builds a database, checked by its calls."""
         task = self.calls(inputs, "plain") if compare else None
 
         def answer() -> Any:
@@ -112,7 +112,7 @@ class _Tool:
         return Task(self.library, self.build, self.made, answer, self.before)
 
     def calls(self, inputs: Inputs, kind: str) -> Task:
-        """Return the task that calls all pairs, by a database that is built before if need be."""
+        """Return the task that calls all pairs, building the database first if needed."""
         target = inputs.folder / f"{self.library.split()[0]}.calls"
         report = target.with_suffix(".report")
 
@@ -135,7 +135,7 @@ class _Tool:
 def building(
     inputs: Inputs, rule: str, device: Device, compare: bool, metacache: str | None
 ) -> Question:
-    """Return the question of building a database from plain files until it can be asked."""
+    """Return the benchmark of building a database from plain files until it is usable."""
     tools = _tools(inputs, rule, device, compare, metacache)
     compare = len(tools) > 1
     return Question(
@@ -147,7 +147,7 @@ def building(
 def classifying(
     inputs: Inputs, rule: str, kind: str, device: Device, compare: bool, metacache: str | None
 ) -> Question:
-    """Return the question of calling all pairs by a database that is there."""
+    """Return the benchmark of calling all pairs with an existing database."""
     tools = _tools(inputs, rule, device, compare, metacache)
     return Question(
         "classify", rule, kind, inputs.pairs, reading("pairs", inputs.reads(kind)),

@@ -20,7 +20,7 @@ _ROLE = "db"
 
 
 def data_folder() -> Path:
-    """Return the folder of genomes that ``DGPUHASH_KMER_DATA`` names, or ``../shared/kmer``.
+    """Return the folder of genomes from ``DGPUHASH_KMER_DATA``, or ``../shared/kmer``.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def data_folder() -> Path:
 
 
 class Inputs:
-    """Copies of the genomes of the role ``db`` in a folder, plain and compressed.
+    """Copies of the genomes with role ``db`` in a folder, plain and compressed.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Inputs:
 
     @cached_property
     def packed(self) -> list[Path]:
-        """Files as they are in the data, compressed by gzip."""
+        """Genome files compressed by gzip, as in the data."""
         made = [_in(self.folder / "gz", path.name) for path in self._packed]
         for path, copy in zip(self._packed, made, strict=True):
             shutil.copyfile(path, copy)
@@ -70,7 +70,7 @@ class Inputs:
 
     @cached_property
     def plain(self) -> list[Path]:
-        """Their text."""
+        """Genome files, decompressed."""
         made = [_in(self.folder / "plain", path.name.removesuffix(".gz")) for path in self._packed]
         for path, copy in zip(self._packed, made, strict=True):
             copy.write_bytes(b"".join(text_of(str(path))))

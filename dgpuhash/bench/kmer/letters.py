@@ -39,7 +39,7 @@ _COMPLEMENT[_ACGT] = _ACGT[::-1]
 
 
 class Genomes:
-    """Genomes, one after another, and their taxids.
+    """Concatenated genomes, and their taxids.
 
     Parameters
     ----------
@@ -78,13 +78,13 @@ class Genomes:
         return len(self.letters)
 
     def variant(self, number: int) -> Genomes:
-        """Return their mutants of a number; of 0 themselves."""
+        """Return mutants by number; 0 gives the genomes themselves."""
         made = copy.copy(self)
         made.letters = mutant(self, number) if number else self.letters
         return made
 
     def stranger(self, number: int) -> Genomes:
-        """Return genomes of the same structure that have k-mers of their own; of 0 themselves.
+        """Return unrelated genomes of the same structure; 0 gives the genomes themselves.
 
         Letters stand for others; beyond the eighth number they are those of mutants.
         """
@@ -127,7 +127,7 @@ class Pairs:
 
 
 class Mutants(Inputs):
-    """Plain files of genomes and their mutants, which have the genomes' taxids in their headers.
+    """Plain files of genomes and mutants, with the genomes' taxids in their headers.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class Mutants(Inputs):
 
     @cached_property
     def originals(self) -> Genomes:
-        """The genomes that mutants are of, in the memory of the device that draws them."""
+        """The original genomes, in the memory of the generating device."""
         return Genomes(self._backend, self._of.plain, self.taxonomy)
 
     @cached_property
@@ -158,7 +158,7 @@ class Mutants(Inputs):
         return [self.write(self.originals.variant(number), number) for number in range(self.copies)]
 
     def write(self, variant: Genomes, number: int) -> Path:
-        """Write the file of the genomes, or mutants, of a number."""
+        """Write the file of the genomes, or of their mutants, by number."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{number:04}.fna"
         letters, ends = map(variant.backend.to_host, (variant.letters, variant.offsets))
@@ -173,7 +173,7 @@ class Mutants(Inputs):
 
 
 def mutant(genomes: Genomes, number: int) -> Any:
-    """Return the letters of genomes of which one in a hundred is drawn anew.
+    """Return the letters of genomes with one in a hundred redrawn.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def mutant(genomes: Genomes, number: int) -> Any:
 
 
 def pairs_of(genomes: Genomes, pairs: int, seed: int = 42) -> Pairs:
-    """Return pairs of reads from both ends of fragments of genomes, some letters of which differ.
+    """Return pairs of reads from both ends of genome fragments, with some errors.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def pairs_of(genomes: Genomes, pairs: int, seed: int = 42) -> Pairs:
 
 
 def require_right(rule: str, genomes: Genomes, sources: Any, taxids: Any) -> None:
-    """Raise unless most reads are called, and nearly all of those by what they are of.
+    """Raise unless most reads are called, and nearly all of those correctly.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def require_right(rule: str, genomes: Genomes, sources: Any, taxids: Any) -> Non
 
 
 def _differ(backend: Backend, letters: Any, seed: int) -> None:
-    """Draw some letters anew, in place; what is no base stays."""
+    """Redraw some bases in place; other letters stay."""
     xp = backend.xp
     bases = backend.from_host(_ACGT)
     for rows in _slices(len(letters), _SLICE):

@@ -40,7 +40,7 @@ INDEXES: dict[str, Any] = {"kraken2": MinimizerIndex, "metacache": SketchIndex}
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is timed: how often the table is asked at least, and how large that is."""
+    """Work to time, with its number of table lookups and the table's size."""
 
     n: int
     run: Callable[[], Any]
@@ -51,7 +51,7 @@ class _Work:
 
 
 class OnDevice:
-    """Questions about letters that lie on a device, answered in this process.
+    """Benchmarks on letters in device memory, in this process.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class OnDevice:
         return pairs_of(self._genomes, self._pairs)
 
     def row(self, verb: str, rule: str) -> dict[str, Any]:
-        """Return the figures of ``count``, ``build`` or ``classify``, once its answer is checked.
+        """Return the figures of ``count``, ``build`` or ``classify`` after checking the result.
 
         The floor is that of reading the letters once and of bare accesses to a table as large, one
         for each k-mer, minimizer or feature.
@@ -103,7 +103,7 @@ class OnDevice:
         return _row(verb, rule, LETTERS, work.n, seconds, cpu, floor, nbytes)
 
     def construction(self, rule: str, letters: int) -> dict[str, Any]:
-        """Return the figures of an index of genomes and their mutants, of so many letters in all.
+        """Return the figures of an index of genomes and mutants with a total of letters.
 
         Mutants are made on the device, outside the time, and the index of all at once.
         """
@@ -183,7 +183,7 @@ class OnDevice:
 
     @staticmethod
     def _accesses(rule: str, stats: dict[str, Any]) -> int:
-        """Return how many minimizers or features there are, each once where it is found."""
+        """Return the number of minimizers or features, each counted once per place."""
         if rule == "kraken2":
             return max(int(stats["letters"]) // _letters_of_a_minimizer(stats), 1)
         return max(int(stats["found"]), 1)
@@ -194,7 +194,7 @@ class OnDevice:
         return int(16 * distinct / _FILL)
 
     def _check_calls(self, rule: str, calls: Any) -> None:
-        """Require that reads are called by what they are of, whatever is called beside them."""
+        """Require that reads are called by their own genomes, despite other references."""
         self._check(rule, self._reads, self._index(rule), calls)
 
     def _check(self, rule: str, reads: Pairs, index: Any, calls: Any = None) -> None:
@@ -206,7 +206,7 @@ class OnDevice:
         require_right(rule, self._genomes, put_back(reads.sources), put_back(calls.taxids))
 
     def _check_counts(self, rule: str, counts: KmerCounts) -> None:
-        """Require that counts are right, of those k-mers whose code is a multiple of a number."""
+        """Require correct counts for the k-mers whose code is a multiple of a number."""
         genomes, xp = self._genomes, self._backend.xp
         total, codes = 0, []
         for begin in range(0, len(genomes), _SLICE):
@@ -229,7 +229,7 @@ class OnDevice:
 
 
 def _codes(genomes: Genomes, begin: int, end: int) -> Any:
-    """Return the lesser code of each k-mer that starts in a range and of its reverse complement."""
+    """Return the canonical code of each k-mer that starts in a range."""
     xp = genomes.backend.xp
     letters = genomes.letters[begin : end + _K - 1]
     starts = len(letters) - _K + 1
@@ -257,7 +257,7 @@ def _called(index: Any, reads: Pairs) -> Any:
 
 
 def _letters_of_a_minimizer(stats: dict[str, Any]) -> int:
-    """Return how many letters have one minimizer on average, by random order."""
+    """Return the average number of letters per minimizer, by random order."""
     return (int(stats["k"]) - int(stats["l"]) + 2) // 2
 
 

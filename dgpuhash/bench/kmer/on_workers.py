@@ -53,7 +53,7 @@ def weak_scaling(
     repeats: int,
     **cluster: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of builds and calls, where each worker adds as many letters and pairs.
+    """Yield rows of builds and calls, with equally many letters and pairs per worker.
 
     Plain files of genomes lie in memory, of which each worker's have k-mers of their own, so that a
     read has as many hits in an index of all; and so do reads that are drawn of them. Those of one
@@ -99,7 +99,7 @@ def weak_scaling(
 
 
 class _Shares:
-    """Files of each worker: of genomes, and of pairs of reads of these."""
+    """Files of each worker: genomes and read pairs of them."""
 
     def __init__(
         self, backend: Backend, inputs: Inputs, workers: int, letters: int, pairs: int
@@ -125,7 +125,7 @@ class _Shares:
         self.sources = np.concatenate(sources)
 
     def of(self, worker: int) -> slice:
-        """Return which files are a worker's."""
+        """Return the files of a worker."""
         return slice(worker * self.each, (worker + 1) * self.each)
 
 
@@ -167,7 +167,7 @@ class _Run:
         )  # fmt: skip
 
     def _called(self, index: Any) -> np.ndarray:
-        """Return the calls of all pairs, which workers read and call, in the order of the files."""
+        """Return the calls of all pairs, read and called by workers, in file order."""
         firsts, seconds = zip(*self._reads, strict=True)
         size = _BATCH_LETTERS[self._workers.device]
         made = index.classify(firsts, seconds, batch_letters=size).batches(kept="sizes")
@@ -192,7 +192,7 @@ class _Run:
         )
 
     def _measured(self, work: Callable[[], Any]) -> tuple[Spent, Any]:
-        """Return the median of what all turns but the first took, and the last answer."""
+        """Return the median time of all turns but the first, and the last result."""
         runs: list[Spent] = []
         answer: Any = None
         for _ in range(self._repeats + 1):
@@ -228,7 +228,7 @@ class _Run:
 
 
 def _written(variant: Genomes, drawn: Pairs, first: int, stem: Path) -> tuple[Path, Path]:
-    """Write the FASTQ of pairs, whose names are numbers from `first` on; return both files."""
+    """Write the FASTQ of pairs, numbered from `first` on; return both files."""
     paths = stem.with_suffix(".1.fq"), stem.with_suffix(".2.fq")
     tens = 10 ** np.arange(_DIGITS - 1, -1, -1, dtype=np.int64)
     names = (np.arange(first, first + len(drawn))[:, None] // tens % 10 + ord("0")).astype(np.uint8)

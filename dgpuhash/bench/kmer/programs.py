@@ -41,7 +41,7 @@ sys.exit(abs(os.waitstatus_to_exitcode(status)))
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a program took.
+    """Time and memory of a program.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Spent:
 
 
 def measured(command: Command, log: Path) -> Spent:
-    """Run a program until it ends, and return what it took; `log` gets what it says.
+    """Run a program to its end and return its time and memory; `log` gets its output.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def measured(command: Command, log: Path) -> Spent:
 
 
 def threads() -> int:
-    """Return how many threads each program has: one for each core that it may use.
+    """Return the number of threads for each program: one per usable core.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def threads() -> int:
 
 @contextmanager
 def on_cores(cores: int) -> Iterator[None]:
-    """Let this process, and those that it starts, use so many cores at most."""
+    """Limit this process and its children to a number of cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:cores])
     try:
@@ -135,7 +135,7 @@ def on_cores(cores: int) -> Iterator[None]:
 
 
 def installed(names: Iterable[str]) -> None:
-    """Raise SpecError unless there are programs of these names.
+    """Raise SpecError unless programs of these names are installed.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def installed(names: Iterable[str]) -> None:
 
 
 def version_of(*command: str) -> str:
-    """Return the version that a program tells of itself; empty when it tells none.
+    """Return the version that a program reports; empty if none.
 
     Examples
     --------
@@ -175,7 +175,7 @@ _READ = {
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One program's way to answer a question.
+    """One program's way to run a benchmark.
 
     Attributes
     ----------
@@ -199,11 +199,11 @@ class Task:
 
     @property
     def ours(self) -> bool:
-        """Whether it is this package."""
+        """Whether the program is this package."""
         return self.library == "dgpuhash"
 
     def run(self, log: Path) -> Spent:
-        """Remove what the last run made, run the programs and return what they took."""
+        """Remove the last run's output, run the programs and return their cost."""
         self.clean()
         spent = Spent()
         for command in self.commands:
@@ -211,7 +211,7 @@ class Task:
         return spent
 
     def clean(self) -> None:
-        """Remove what the programs write."""
+        """Remove the programs' output."""
         for path in self.made:
             if path.is_dir():
                 shutil.rmtree(path)
@@ -221,7 +221,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What several programs answer.
+    """Benchmark that several programs run.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ def run(
     devs: Devices = None,
     rmm_pool_size: PoolSize = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each question, kind of files and program: wall and CPU time, and memory.
+    """Yield a row for each benchmark, kind of files and program: wall and CPU time, and memory.
 
     The genomes of the role ``db`` below ``DGPUHASH_KMER_DATA`` (default: ``../shared/kmer``) are
     copied to memory; pairs of reads of 150 letters are made of them by wgsim. Every program is a
@@ -200,7 +200,7 @@ def _constructed(
 
 
 def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one question, after all programs have answered it alike.
+    """Yield the rows of one benchmark, after all programs have given the same answer.
 
     Without repeats those runs are the ones that count.
     """
@@ -239,7 +239,7 @@ def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def _compared(asked: Question, log: Path) -> tuple[dict[str, int], list[tuple[str, Spent]]]:
-    """Run every program once; return how many rows of others differ from ours, and what each took.
+    """Run every program once; return the differing rows of others, and each one's cost.
 
     Both are by names.
     """

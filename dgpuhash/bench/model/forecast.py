@@ -37,7 +37,7 @@ class Network:
     message: float
 
     def seconds(self, nbytes: float, workers: int) -> tuple[float, str]:
-        """Return the seconds of an all-to-all exchange, and what bounds it.
+        """Return the seconds of an all-to-all exchange, and its bottleneck.
 
         Each worker splits `nbytes` equally over all workers, itself included. Links inside a host
         and between hosts are used at the same time. A worker has one message to every other worker
@@ -198,7 +198,7 @@ def _refused(path: str | Path, name: str, row: Row, problem: str) -> FormatError
 
 
 def _problem(row: Row, limits: list[Row]) -> str | None:
-    """Return why the model cannot use a row; None if it can."""
+    """Return the reason why the model cannot use a row; None if it can."""
     verb, several = row["verb"], row["workers"] > 1
     if "steps" in row:
         steps = row["steps"]

@@ -152,7 +152,7 @@ def run(
 
 
 def _costs(verbs: dict[str, Verb], reduce_rate: float | None) -> Costs:
-    """Return what a simulated rank needs to know."""
+    """Return the costs for a simulated rank."""
     if not verbs.keys() >= set(BULK):
         raise SpecError("a simulation needs the rates of bulk verbs; give --partition-rate, "
                         "--insert-rate and --find-rate, or --measured FILE")  # fmt: skip

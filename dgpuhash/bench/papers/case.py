@@ -23,7 +23,7 @@ _CPU_SHARE = 2**7
 
 @dataclass(frozen=True)
 class Case:
-    """One run of a figure: where, how often, and with which share of its rows.
+    """One run of a figure: device, repetitions, and share of its rows.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Case:
     divisor: int = 1
 
     def rows(self, most: int) -> int:
-        """Return the rows of a figure that has `most` on a GPU; 1,024 at least."""
+        """Return the rows of a figure with `most` rows on a GPU; at least 1,024."""
         share = self.divisor * (1 if self.backend.name == "cuda" else _CPU_SHARE)
         return max(2**10, most // share)
 
@@ -50,7 +50,7 @@ class Case:
         return Floors(self.backend, self.repeats)
 
     def keys(self, first: int, n: int, bits: int = 32) -> Any:
-        """Return `n` distinct random keys; keys of other numbers are other keys."""
+        """Return `n` distinct random keys, different for other numbers."""
         return unique_keys(self.backend, first, n, np.dtype(f"u{bits // 8}"))
 
     def values(self, keys: Any) -> Any:
@@ -93,7 +93,7 @@ Part = tuple[Op, bool, float]
 
 
 class Mix:
-    """One shuffled batch over a table of the keys of 1 to `stored`.
+    """One shuffled mixed batch on a table of the keys 1 to `stored`.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Mix:
         self.values: Any = case.values(self.keys)
 
     def check(self, table: HashMap, got: Any, flags: Any, before: int) -> None:
-        """Raise unless every answer, and the size of a table that had `before` keys, is right."""
+        """Raise unless every result, and the size of a table that had `before` keys, is right."""
         require((flags == self.expected).all(), "an operation's answer was wrong")
         found = (self.ops == int(Op.FIND)) & flags
         require(((got == self.values) | ~found).all(), "a value was wrong")
@@ -137,7 +137,7 @@ class Mix:
 
 
 class SortedArray:
-    """Pairs in the order of their keys; a search is a binary search without an early exit.
+    """Sorted pairs; lookups are binary searches without an early exit.
 
     Parameters
     ----------
@@ -173,25 +173,25 @@ class SortedArray:
         self._keys, self._values, self._ends = self._xp.empty(0, "u4"), None, None
 
     def insert(self, keys: Any, values: Any) -> None:
-        """Sort pairs of distinct keys; they replace those that were there."""
+        """Sort pairs of distinct keys, replacing the earlier ones."""
         order = self._xp.argsort(keys)
         self._keys, self._values = keys[order], values[order]
 
     def find(self, keys: Any) -> tuple[Any, Any]:
-        """Return what stands where each key would be, and whether it is the key's value."""
+        """Return the value at each key's position, and whether it belongs to the key."""
         assert self._values is not None
         places, found = self._places(keys)
         return self._values[places], found
 
     @classmethod
     def of_distinct(cls, backend: Backend, keys: Any) -> SortedArray:
-        """Return the array of the distinct keys; ids are their places in it."""
+        """Return the array of the distinct keys, with their positions as ids."""
         made = cls(backend)
         made._keys = made._xp.unique(keys)
         return made
 
     def ids_of(self, keys: Any) -> tuple[Any, Any]:
-        """Return the id of each key, and whether it is there."""
+        """Return the id of each key, and a mask of stored keys."""
         return self._places(keys)
 
     def keys_of(self, ids: Any) -> Any:
@@ -199,7 +199,7 @@ class SortedArray:
         return self._keys[ids]
 
     def group(self, keys: Any, values: Any) -> None:
-        """Sort pairs of which some have the same key, and note where each key's values end."""
+        """Sort pairs with repeated keys, and record the end of each key's values."""
         xp = self._xp
         order = xp.argsort(keys)
         ordered, self._values = keys[order], values[order]

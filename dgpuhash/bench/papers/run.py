@@ -102,7 +102,7 @@ def _together(name: str, case: Case, points: dict[str, Any]) -> Iterator[dict[st
 
 
 def _names(only: Sequence[str] | None) -> list[str]:
-    """Return the figures that are asked for."""
+    """Return the requested figures."""
     known = [*FIGURES, *DRAWN]
     chosen: list[str] = []
     for asked in only or known:
@@ -121,7 +121,7 @@ def _keep(path: Path, mark: dict[str, Any], points: dict[str, Any]) -> None:
 
 
 def _kept(path: Path, mark: dict[str, Any]) -> dict[str, Any]:
-    """Return the rows of each point of a figure that was measured as `mark` says."""
+    """Return the rows of points that an earlier run with the same `mark` measured."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -125,7 +125,7 @@ def bucket_list(case: Case) -> Iterator[dict[str, Any]]:
 
 
 def parts_of(shares: tuple[float, ...]) -> list[Part]:
-    """Return the parts of a batch with such shares."""
+    """Return parts of a batch with given shares."""
     kinds = ((Op.INSERT, False), (Op.ERASE, True), (Op.FIND, True), (Op.FIND, False))
     return [(op, there, each) for (op, there), each in zip(kinds, shares, strict=True)]
 

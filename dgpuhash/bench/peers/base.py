@@ -25,7 +25,7 @@ GROUPINGS = (
 
 
 def same_words(*names: str) -> dict[str, str]:
-    """Return verbs that a library calls by the names of this package."""
+    """Return verbs under the names that a library shares with this package."""
     return {name: name for name in names}
 
 
@@ -56,7 +56,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """Question about the groups of a frame.
+    """Query about the groups of a frame.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Grouping:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read."""
+        """The columns to read."""
         return list(dict.fromkeys([*self.by, *(column for column, _ in self.aggregates)]))
 
     @property
@@ -113,7 +113,7 @@ class Task:
 
 
 class Library:
-    """Library with its own words for the verbs of columns and frames.
+    """Adapter of a library: its verbs on columns and frames.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class Library:
         return made if list(made.index.names) == [None] else made.reset_index()
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time so far of all processes that the work may run in."""
+        """Return the CPU time so far of all processes of the work."""
         return time.process_time()
 
     def joins(self, left: Any, right: Any) -> dict[str, Task]:
@@ -184,7 +184,7 @@ class Library:
         return Task(self.join(join, left, right), rows)
 
     def columns(self, keys: Any, others: Any = None) -> dict[str, Task]:
-        """Return the verbs of a column of keys that the library has, by name.
+        """Return the library's verbs on a column of keys, by name.
 
         Arrays of ``factorize``: codes and distinct keys; of ``value_counts``: distinct keys in any
         order and their counts; of ``unique``: the distinct keys; of ``isin``, with `others`: a

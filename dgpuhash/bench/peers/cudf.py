@@ -92,7 +92,7 @@ class CuDF(Pandas):
 
 
 class SharedCuDF(CuDF):
-    """cuDF; every library of the process allocates from its memory pool."""
+    """cuDF whose memory pool serves every library of the process."""
 
     hows: ClassVar[dict[str, str]] = Pandas.hows
 

@@ -17,7 +17,7 @@ class DuckDB(Library):
     hows: ClassVar[dict[str, str]] = {**Library.hows, "outer": "full"}
 
     def database(self, **frames: Any) -> Any:
-        """Return a connection that knows frames of pandas as Arrow tables."""
+        """Return a connection that reads pandas frames as Arrow tables."""
         connection = self._library.connect()
         connection.execute("set preserve_insertion_order = false")
         for name, frame in frames.items():
@@ -59,7 +59,7 @@ class DuckDB(Library):
 
 
 def sql_of(grouping: Grouping) -> str:
-    """Return the question in DuckDB's SQL, of a table ``f``.
+    """Return the query in DuckDB's SQL, on a table ``f``.
 
     Examples
     --------

@@ -85,7 +85,7 @@ class Standing(Ours):
 
 
 class NumPy(Library):
-    """NumPy on one core, which sorts."""
+    """NumPy on one core, by sorting."""
 
     package = "numpy"
     hows: ClassVar[dict[str, str]] = {}

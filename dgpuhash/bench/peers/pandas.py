@@ -68,7 +68,7 @@ class Pandas(Library):
         }
 
     def upsert(self, old: dict[str, Any], new: dict[str, Any]) -> Task:
-        """Return the change of values by ``key``, and the addition of those of new keys.
+        """Return values changed by ``key``, with new keys appended.
 
         Array: the number of rows.
         """
@@ -80,7 +80,7 @@ class Pandas(Library):
 
 
 def by_groups(grouping: Grouping, groupby: Callable[..., Any]) -> Work:
-    """Return a question that pandas, Dask and this package answer by the same words."""
+    """Return a query in the verbs common to pandas, Dask and this package."""
     by = list(grouping.by)
     one, column = by[0] if len(by) == 1 else by, grouping.columns[-1]
     match grouping.how:

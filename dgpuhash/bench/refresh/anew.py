@@ -50,12 +50,12 @@ class Anew(ABC):
         """Return the rows of each query's answer."""
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time so far of all processes that it runs in."""
+        """Return the CPU time so far of all its processes."""
         return time.process_time()
 
     @property
     def standing_bytes(self) -> int:
-        """Bytes of what it keeps beside the rows of tables."""
+        """Bytes of state besides the rows of tables."""
         return 0
 
 

@@ -24,7 +24,7 @@ Query = namedtuple(
 
 
 def answer(query: Query, sides: dict[str, Any], rows: DataFrame) -> DataFrame:
-    """Return the answer of a query of its groups."""
+    """Return a query's answer from its groups."""
     if query.first and query.order[0] in query.sums:
         rows = rows[rows[query.order[0]] >= rows[query.order[0]].nlargest(query.first).min()]
     for on in query.joins:

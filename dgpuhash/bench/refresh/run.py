@@ -33,7 +33,7 @@ from dgpuhash.errors import DeviceError, SpecError
 
 
 class GroupsOnWorkers(Groups):
-    """Sums of weighted rows by group on workers; groups that pass a condition are here."""
+    """Sums of weighted rows by group on workers; groups that meet a condition are here."""
 
     def __init__(self, query: Query, rows: Any) -> None:
         self.query = query
@@ -42,7 +42,7 @@ class GroupsOnWorkers(Groups):
         self.passing: Any = FrameIndex.build(rows, on=query.by) if query.having else self
 
     def update(self, rows: Any) -> None:
-        """Add rows of weight 1 to their groups, and take rows of weight -1 off."""
+        """Add rows of weight 1 to their groups, and retract rows of weight -1."""
         before, by, having = self.state.epoch, self.query.by, self.query.having
         gone = rows[rows["weight"] < 0]
         # What was added has the opposite sign.
@@ -60,14 +60,14 @@ class GroupsOnWorkers(Groups):
 
 
 class KeptOnWorkers(Kept):
-    """Indexes of the tables and groups of each query on the workers of the current client."""
+    """Indexes of the tables, and groups of each query, on the current client's workers."""
 
     build: Any = staticmethod(DistributedIndex.build)
     build_groups = GroupsOnWorkers
 
 
 class Ours(Anew):
-    """Answers kept by deltas."""
+    """Incremental answers."""
 
     name = OURS
 
@@ -94,7 +94,7 @@ class Ours(Anew):
 
 
 class OursOnWorkers(Ours):
-    """Answers kept on workers, which get the rows of a round outside its time.
+    """Incremental answers on workers, which receive a round's rows before the timed part.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def run(
     repeats: Annotated[int | None, Option(("--rounds",))] = None,
     workers: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each fraction and library, and at last the fraction that breaks even.
+    """Yield a row for each fraction and library, and finally the break-even fraction.
 
     A round deletes a fraction of the orders of TPC-H with their lines, adds as many, and reads the
     answers of queries 1, 3, 5, 7, 9, 10, 12 and 18. Ours are kept by deltas; DuckDB and Polars
@@ -219,7 +219,7 @@ def _curve(
     libraries: Sequence[Anew], coming: Iterator[Change], fractions: Sequence[float], rounds: int,
     scale: float,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Yield a row for each fraction and library, and at last the fraction that breaks even."""
+    """Yield a row for each fraction and library, and finally the break-even fraction."""
     curve: list[tuple[float, float]] = []
     for fraction in fractions:
         counts, spent = [], []
@@ -245,7 +245,7 @@ def _curve(
 def _libraries(
     backend: Backend, tables: dict[str, pa.Table], crew: Workers | None
 ) -> Iterator[Anew]:
-    """Yield ours, then those that compute all anew."""
+    """Yield this package, then the libraries that recompute."""
     on_gpu = backend.name == "cuda"
     peer, library, batch = SharedCuDF().name if on_gpu else "", pd, _BATCH
     if on_gpu:
@@ -259,7 +259,7 @@ def _libraries(
 
 
 def break_even(curve: Sequence[tuple[float, float]]) -> float | None:
-    """Return the first fraction at which a round takes as long as all anew; None if none does.
+    """Return the first fraction at which a round takes as long as recomputing, or None.
 
     Between two points, the ratio of the times is a power of the fraction.
 

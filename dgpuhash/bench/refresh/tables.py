@@ -73,7 +73,7 @@ def generate(folder: Path, scale: float = 0.01, parts: int = 4) -> None:
 
 
 def _program(name: str) -> str:
-    """Return the path of a program of a wheel, wherever that was installed."""
+    """Return the path of a wheel's program, wherever it was installed."""
     beside = Path(sys.executable).with_name(name)
     # pip puts programs there with --target.
     places = [beside, *(Path(each, "bin", name) for each in sys.path)]
@@ -144,7 +144,7 @@ def _with_keys(table: pa.Table, keys: Any) -> pa.Table:
 
 
 class Frames:
-    """Arrow tables as frames: texts of few values are categories, the same in all frames.
+    """Arrow tables as frames, with texts of few values as categories common to all.
 
     Parameters
     ----------

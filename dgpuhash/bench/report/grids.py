@@ -53,7 +53,7 @@ class Pivot:
     names: tuple[tuple[str, str], ...] = ()
 
     def grids(self, rows: Sequence[Row]) -> list[Grid]:
-        """Return the table; none where no row is shown."""
+        """Return the table; none if no row is shown."""
         own = [row for row in rows if self.where(row)]
         made = pivot(self.title, own, self.index.split(), self.column, self.order, self.shown)
         names = dict(self.names)
@@ -99,7 +99,7 @@ def _beside_ours(row: Row) -> str:
 
 
 def _questions(rows: Sequence[Row]) -> Iterator[Grid]:
-    """Yield the tables of the questions about frames: a column for each library.
+    """Yield the tables of queries on frames: a column for each library.
 
     For each number of rows there is one of CPU times, with what ours take beside the best of the
     other libraries, and one of wall times.

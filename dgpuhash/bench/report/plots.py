@@ -254,7 +254,7 @@ def draw(
 
 
 def _whose(plot: Plot) -> str:
-    """Return which figure of which paper a plot shows, before what it says itself."""
+    """Return the paper and figure of a plot, as a prefix of its title."""
     if not plot.only:
         return ""
     figure = DRAWN[plot.only]
@@ -278,7 +278,7 @@ def _plots_of_papers(rows: Sequence[Row]) -> list[Plot]:
 
 
 def _panels(plot: Plot, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
-    """Return the rows of each panel with two or more horizontal places."""
+    """Return the rows of each panel with at least two positions on the axis."""
     made: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         made.setdefault(tuple(row.get(name) for name in plot.panels), []).append(row)
@@ -310,7 +310,7 @@ def _draw(plot: Plot, panels: dict[tuple[Any, ...], list[Row]], path: Path) -> N
 
 
 def one_legend(figure: Any, panels: Iterable[Axes], columns: int = 6, **style: Any) -> None:
-    """Draw one legend for all panels, each name once; below them where `style` says nothing."""
+    """Draw one legend for all panels, each name once; below them by default."""
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -75,7 +75,7 @@ _LARGEST = 1e300
 
 
 def problem_of(row: Any) -> str | None:
-    """Return why `row` is no figure of a benchmark; None if it is one.
+    """Return the reason why `row` is not a benchmark's figure; None if it is.
 
     Examples
     --------

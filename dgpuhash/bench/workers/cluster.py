@@ -248,7 +248,7 @@ def _loop_blocking_sigint() -> Iterator[Any]:
 
 
 def most_workers(used: Backend, devs: Sequence[str] | None = None) -> int:
-    """Return the number of workers that there are GPUs, or CPUs, for.
+    """Return the number of GPUs, or CPUs, that can have a worker.
 
     Examples
     --------

@@ -108,7 +108,7 @@ class Workload:
         return AnswerSummary(len(answer), 0, right)
 
     def left(self, device: Device, rank: int) -> Any:
-        """Return a frame of keys, of which the share `frac_match` is stored.
+        """Return a frame of keys, with the share `frac_match` of stored ones.
 
         The payload is the numbers that the keys are made of.
         """
@@ -167,11 +167,11 @@ class Workload:
 
     @property
     def lists(self) -> int:
-        """Distinct keys of each worker, where a key has several rows."""
+        """Number of distinct keys of each worker, for keys with several rows."""
         return self.rows // self.multiplicity
 
     def several(self, device: Device, rank: int) -> Any:
-        """Return rows of which `multiplicity` have the same key.
+        """Return rows with `multiplicity` rows per key.
 
         The rows of a key are spread over the workers.
         """

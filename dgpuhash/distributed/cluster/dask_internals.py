@@ -59,7 +59,7 @@ class LoweredExpr(PartitionsFiltered, Expr):
     """Expression that lowers itself to others, and has their graph."""
 
     def _layer(self) -> dict[Any, Any]:
-        """Return the graph: Dask 2026.1.1 asks an expression for it, to see that it is one."""
+        """Return the graph: Dask 2026.1.1 calls this to recognize an expression."""
         return dict(self.lower_completely().__dask_graph__())
 
 

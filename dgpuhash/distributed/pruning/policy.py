@@ -55,7 +55,7 @@ def keys_may_repeat(backend: Backend, rows: int) -> bool:
 
 
 def keys_repeat(backend: Backend, chunks: Sequence[Any]) -> bool:
-    """Return whether a sample has so many duplicates that deduplication pays.
+    """Return whether a sample has enough duplicates for deduplication to pay.
 
     The keys are given as words.
     """

@@ -1,4 +1,4 @@
-"""Batches of letters counted: dealt out to parts first, then one group of parts after another."""
+"""Count k-mers out of core: partition batches of letters, then count group by group."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KMER_NBYTES = 96
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which counts are kept.
+    """Smallest and largest counts to keep.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Bounds:
             )
 
     def of(self, found: CountedKmers) -> CountedKmers:
-        """Return the k-mers whose counts are kept."""
+        """Return the k-mers within the bounds."""
         if self.least <= 1 and self.most is None:
             return found
         kept = found.counts >= np.uint64(self.least)
@@ -63,7 +63,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class Counted:
-    """K-mers of an input in groups of neighbouring parts.
+    """Counted k-mers of an input, in groups of neighbouring partitions.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Counted:
 
     @property
     def told(self) -> dict[str, int]:
-        """What was counted, by names."""
+        """Statistics of the input, by name."""
         return {
             "kmers": self.kmers,
             "super_kmers": self.super_kmers,
@@ -106,7 +106,7 @@ def counted(
     bounds: Bounds,
     memory: int | None,
 ) -> Counted:
-    """Return the counts of the k-mers of batches, each letters and offsets.
+    """Count the k-mers of batches of letters and offsets.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def counts_of(
     memory: int | None,
     span: tuple[int, int] = (0, PARTS),
 ) -> tuple[Counted, Iterator[CountedKmers]]:
-    """Return what is told of the super-k-mers of partitions, and an iterator of their groups.
+    """Return statistics of partitioned super-k-mers, and an iterator of their counted groups.
 
     Calls of inserts are told when the iterator has ended. `span`: the parts that have some.
     """
@@ -187,7 +187,7 @@ def counts_of(
 
 
 def summed(backend: Backend, k: int, one: Counted, other: Counted) -> Counted:
-    """Return the edges and the groups of the sums of two counts."""
+    """Return the edges and groups of the sum of two counts."""
     edges = sorted({*one.edges} & {*other.edges})
     groups = []
     for first, last in pairwise(edges):
@@ -207,7 +207,7 @@ def summed(backend: Backend, k: int, one: Counted, other: Counted) -> Counted:
 def _side_by_side(
     call: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> Iterator[Result]:
-    """Yield the results of calls, in order, so many of which run at once."""
+    """Yield the results of calls in order, running several at once."""
     if threads == 1:
         yield from map(call, items)
         return

@@ -1,4 +1,4 @@
-"""Equal k-mers folded into counts by a CountMap."""
+"""Count equal k-mers with a CountMap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORD_BASES = 32
 
 @dataclass(slots=True)
 class CountedKmers:
-    """Distinct k-mers and their counts, in no order.
+    """Distinct k-mers and their counts, unordered.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class CountedKmers:
         return CountedKmers(self.low[chosen], high, self.counts[chosen])
 
     def narrow(self) -> CountedKmers:
-        """Return the same with counts no wider than the highest needs."""
+        """Return the k-mers with counts in the narrowest dtype."""
         most = int(self.counts.max()) if len(self) else 0
         counts = self.counts.astype(np.min_scalar_type(most), copy=False)
         return CountedKmers(self.low, self.high, counts)
@@ -63,7 +63,7 @@ class CountedKmers:
 
 
 class Fold:
-    """K-mers that are counted together, as keys of one word or of two of a `CountMap`.
+    """Accumulator of k-mers in a `CountMap`, with keys of one or two words.
 
     Parameters
     ----------
@@ -94,18 +94,18 @@ class Fold:
         self.inserts: int = 0
 
     def add(self, low: Any, high: Any, counts: Any = 1) -> None:
-        """Count k-mers, each once, or as often as `counts` says."""
+        """Count k-mers, each once or `counts` times."""
         self.inserts += 1
         self.table.insert(keys_of(self._backend, low, high), counts)
 
     def result(self) -> CountedKmers:
-        """Return what was counted."""
+        """Return the counted k-mers."""
         keys, counts = self.table.items()
         return CountedKmers(*words_of(keys), counts)
 
 
 def histogram(backend: Backend, groups: Sequence[CountedKmers]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the counts that occur (uint64), ascending, and how many k-mers have each (int64)."""
+    """Return the distinct counts (uint64), ascending, and the number of k-mers of each (int64)."""
     xp = backend.xp
     by_count = xp.zeros(_FEW, np.int64)
     higher: Counter[int] = Counter()
@@ -137,7 +137,7 @@ def key_dtype(k: int) -> np.dtype[Any]:
 
 
 def keys_of(backend: Backend, low: Any, high: Any) -> Any:
-    """Return k-mers as keys of tables: on a GPU, records are rows of bytes."""
+    """Return k-mers as table keys; 16-byte keys on a GPU are rows of bytes."""
     if high is None:
         return low
     words = backend.empty((len(low), 2), np.uint64)
@@ -148,7 +148,7 @@ def keys_of(backend: Backend, low: Any, high: Any) -> Any:
 
 
 def words_of(keys: Any) -> tuple[Any, Any]:
-    """Return the last 32 bases, and those before or None, of k-mers that are keys of tables."""
+    """Return the last 32 bases of table keys, and the bases before or None."""
     if keys.dtype == np.uint64:
         return keys, None
     words = keys.view(np.uint64).reshape(len(keys), 2)
@@ -198,13 +198,13 @@ class Groups(Sequence[CountedKmers]):
             self.release()
 
     def release(self) -> None:
-        """Give pages of the file back."""
+        """Release mapped pages of the file."""
         if self._mapped is not None:
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class GroupWriter:
-    """Groups that go to a file without a name where they are too many for memory.
+    """Writer of groups, which spills them to an unlinked temporary file if memory is short.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class GroupWriter:
         self._held.append(group)
 
     def finish(self) -> Groups:
-        """Return the groups, in their order; nothing is added after that."""
+        """Return the groups in order; the writer accepts no more."""
         mapped = self._file.mapped()
         filed = [
             CountedKmers(*(None if each is None else _part_of(mapped, *each) for each in places))
@@ -238,7 +238,7 @@ class GroupWriter:
         return Groups([*self._held, *filed], mapped)
 
     def close(self) -> None:
-        """Close the file; what is mapped stays."""
+        """Close the file; memory maps stay valid."""
         self._file.close()
 
     def _put(self, array: np.ndarray) -> tuple[int, np.dtype[Any], int]:

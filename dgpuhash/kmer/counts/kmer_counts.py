@@ -1,4 +1,4 @@
-"""Exact counts of the k-mers of sequences."""
+"""KmerCounts: exact counts of the k-mers of sequences."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class KmerCounts:
         progress: Callable[[int], object] | None = None,
         consumed: Callable[[int], object] | None = None,
     ) -> Self:
-        """Return the counts of the k-mers in files.
+        """Count the k-mers in files.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class KmerCounts:
         min_count: int = 1,
         max_count: int | None = None,
     ) -> Self:
-        """Return the counts of the k-mers in arrays, on their device.
+        """Count the k-mers in arrays, on their device.
 
         Parameters
         ----------
@@ -211,7 +211,7 @@ class KmerCounts:
 
     @property
     def canonical(self) -> bool:
-        """Whether a k-mer and its reverse complement are one."""
+        """Whether a k-mer and its reverse complement count as one."""
         return self._canonical
 
     @property
@@ -221,7 +221,7 @@ class KmerCounts:
 
     @property
     def told(self) -> dict[str, int]:
-        """What was read, of `stats`, without a look at the counts."""
+        """Statistics of the input, without reading the counts."""
         return dict(self._told)
 
     def __len__(self) -> int:
@@ -255,7 +255,7 @@ class KmerCounts:
         return wide, counts
 
     def histogram(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the counts that occur (uint64), ascending, and how many k-mers have each (int64).
+        """Return the distinct counts (uint64), ascending, and the k-mers of each (int64).
 
         Examples
         --------
@@ -265,7 +265,7 @@ class KmerCounts:
         return histogram(self._backend, self._groups)
 
     def dump(self, file: BinaryIO, *, sort: bool = False) -> None:
-        """Write a line of each k-mer, a tab and its count to an open binary file.
+        """Write each k-mer, a tab and its count as a line to an open binary file.
 
         Parameters
         ----------
@@ -287,7 +287,7 @@ class KmerCounts:
             file.write(text.data)
 
     def query(self, kmers: Iterable[str | bytes]) -> np.ndarray:
-        """Return the count of each k-mer (uint64), 0 where it is absent.
+        """Return the count of each k-mer (uint64), 0 if absent.
 
         Parameters
         ----------
@@ -308,7 +308,7 @@ class KmerCounts:
         return self._lookup.counts_of(kmers)
 
     def merge(self, other: KmerCounts) -> KmerCounts:
-        """Return the sums of both counts.
+        """Return the sum of two counts.
 
         Raises
         ------
@@ -337,7 +337,7 @@ class KmerCounts:
         return KmerCounts(self._k, self._canonical, self._backend.name, made, told)
 
     def stats(self) -> dict[str, Any]:
-        """Return what was read and what is stored.
+        """Return statistics of the input and of the stored counts.
 
         Returns
         -------
@@ -368,7 +368,7 @@ class KmerCounts:
         }
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the counts to a file, whole or not at all.
+        """Write the counts to a file atomically.
 
         Parameters
         ----------
@@ -397,7 +397,7 @@ class KmerCounts:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: Device | None = None) -> Self:
-        """Return the counts that `save` wrote, on the CPU or another device.
+        """Load saved counts onto the CPU or another device.
 
         Raises
         ------

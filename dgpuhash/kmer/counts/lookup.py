@@ -1,4 +1,4 @@
-"""Counts of chosen k-mers."""
+"""Look up the counts of given k-mers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgpuhash.tables import CountMap
 
 
 class KmerLookup:
-    """Lookups of k-mers in groups of parts.
+    """Lookup of k-mers in groups of partitions.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class KmerLookup:
         self._groups = [_Group(backend, group, k) for group in groups]
 
     def counts_of(self, kmers: Iterable[str | bytes]) -> np.ndarray:
-        """Return the count of each k-mer (uint64), 0 where it is absent.
+        """Return the count of each k-mer (uint64), 0 if absent.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class KmerLookup:
 
 
 class _Group:
-    """Counts of chosen k-mers among those of a group.
+    """Lookup in the counted k-mers of one group.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class _Group:
         self._table: CountMap | None = None
 
     def counts_of(self, asked: CountedKmers) -> Any:
-        """Return the count of each k-mer (uint64), 0 where it is absent."""
+        """Return the count of each k-mer (uint64), 0 if absent."""
         group, backend = self._group, self._backend
         if self._table is None:
             keys = keys_of(backend, group.low, group.high)

@@ -1,4 +1,4 @@
-"""K-mers of files counted by the workers of a Dask cluster."""
+"""Count the k-mers of files on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HELD_NBYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class CountPlan:
-    """What all tasks of counting know.
+    """Common arguments of all counting tasks.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class CountPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a task read."""
+    """Statistics of the input that a task read."""
 
     records: int
     letters: int
@@ -70,7 +70,7 @@ def counted_on_workers(
     plan: CountPlan,
     progress: Callable[[int], object] | None,
 ) -> tuple[Counted, Tally]:
-    """Return counts that workers made, and what they read.
+    """Count on workers; return the counts and statistics of the input.
 
     Ranges of files become super-k-mers where they are read, and these go to the tasks that count
     their parts; what is counted comes here.
@@ -115,7 +115,7 @@ def counted_on_workers(
 def _sound(
     workers: Workers, file: str, ranges: list[Any], plan: CountPlan
 ) -> tuple[list[list[Any]], list[_Told]]:
-    """Return the pieces of a file's ranges, or of the whole where one of them is wrong."""
+    """Return the pieces of a file's ranges, or of the whole file if a range is invalid."""
     n = len(plan.edges) - 1
     for tasks in (ranges, None):
         if tasks is None:
@@ -135,7 +135,7 @@ def _sound(
 
 
 def read_range(part: TextRange, plan: CountPlan) -> list[Any]:
-    """Return the super-k-mers of a range for each fold, and what was read."""
+    """Return the super-k-mers of a range by counting task, and statistics of the input."""
     backend = backends.get(plan.device)
     tally = Tally(plan.k, plan.min_quality)
     longest = 0
@@ -152,7 +152,7 @@ def read_range(part: TextRange, plan: CountPlan) -> list[Any]:
 
 
 def _piece(backend: Any, found: SuperKmers, first: int, last: int) -> SuperKmers:
-    """Return the super-k-mers of the parts [first, last), on the host."""
+    """Return the super-k-mers of partitions [first, last), on the host."""
     rows, nbytes, kmers = (
         array[first : last + 1]
         for array in (found.first_rows, found.first_bytes, found.first_kmers)
@@ -166,7 +166,7 @@ def _piece(backend: Any, found: SuperKmers, first: int, last: int) -> SuperKmers
 
 
 def fold_pieces(at: int, plan: CountPlan, pieces: list[list[SuperKmers]]) -> Counted:
-    """Return the counts of the k-mers of some parts, on the host."""
+    """Return the counts of the k-mers of some partitions, on the host."""
     backend = backends.get(plan.device)
     first, last = plan.edges[at : at + 2]
     partitions = Partitions(backend, _HELD_NBYTES if plan.memory is None else plan.memory // 4)
@@ -184,7 +184,7 @@ def fold_pieces(at: int, plan: CountPlan, pieces: list[list[SuperKmers]]) -> Cou
 
 
 def _widen(backend: Any, piece: SuperKmers, first: int, last: int) -> SuperKmers:
-    """Return a piece as super-k-mers of all parts, on the backend."""
+    """Return a piece as super-k-mers of all partitions, on the backend."""
     firsts = (
         np.concatenate([np.zeros(first, np.int64), array, np.full(PARTS - last, array[-1])])
         for array in (piece.first_rows, piece.first_bytes, piece.first_kmers)

@@ -1,4 +1,4 @@
-"""Super-k-mers of a whole input by their parts, in memory or in a file without a name."""
+"""Partition super-k-mers by minimizer, in memory or an unlinked temporary file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgpuhash.backend.unnamed_file import UnnamedFile
 
 
 class Partitions:
-    """Super-k-mers of batches, read part by part.
+    """Super-k-mers of batches, readable partition by partition.
 
     What is more than `memory` bytes goes to an `UnnamedFile`.
 
@@ -48,7 +48,7 @@ class Partitions:
             self._spill()
 
     def groups(self, kmers: int) -> list[int]:
-        """Return where groups of neighbouring parts begin, and `PARTS`.
+        """Return the first partition of each group of neighbours, and `PARTS`.
 
         Groups have about `kmers` k-mers, but parts are not divided.
         """
@@ -58,7 +58,7 @@ class Partitions:
         return sorted({0, *edges.tolist(), PARTS})
 
     def read(self, first: int, last: int, kmers: int) -> Iterator[tuple[Any, Any]]:
-        """Yield `packed` and `kmers` of the parts [first, last).
+        """Yield `packed` and `kmers` of partitions [first, last).
 
         At a time there are about so many k-mers, or the share of one batch.
         """
@@ -128,7 +128,7 @@ WORD_BASES = 32
 
 @dataclass(slots=True)
 class SuperKmers:
-    """Super-k-mers of one batch of letters, in the order of their parts.
+    """Super-k-mers of one batch of letters, ordered by partition.
 
     Attributes
     ----------
@@ -149,12 +149,12 @@ class SuperKmers:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are stored, or sent."""
+        """Bytes to store or send."""
         return int(self.packed.nbytes + self.kmers.nbytes)
 
 
 def split(backend: Backend, letters: Any, offsets: Any, k: int) -> SuperKmers:
-    """Return the super-k-mers of records in `letters`, which `offsets` part.
+    """Return the super-k-mers of records in `letters`, delimited by `offsets`.
 
     Only A, C, G and T, of any case, are bases; k-mers have no other letters.
     """
@@ -175,7 +175,7 @@ def split(backend: Backend, letters: Any, offsets: Any, k: int) -> SuperKmers:
 def unpack(
     backend: Backend, packed: Any, kmers: Any, k: int, *, canonical: bool
 ) -> tuple[Any, Any]:
-    """Return the k-mers of super-k-mers (uint64): their last 32 bases, and those before.
+    """Return the k-mers of super-k-mers (uint64): the last 32 bases, and those before.
 
     The second array is None for k of at most 32. `canonical`: the lower one of a k-mer and its
     reverse complement.
@@ -196,7 +196,7 @@ def unpack(
 def single_kmers(
     backend: Backend, letters: Any, k: int, *, canonical: bool
 ) -> tuple[Any, Any, Any]:
-    """Return part, last 32 bases and those before, of k-mers that stand one after another.
+    """Return partition, last 32 bases and earlier bases of consecutive k-mers.
 
     All letters are bases.
     """
@@ -228,7 +228,7 @@ def as_text(backend: Backend, low: Any, high: Any, counts: Any, k: int) -> np.nd
 def _runs(
     backend: Backend, letters: Any, offsets: Any, k: int, *, by_part: bool = False
 ) -> tuple[Any, Any, Any]:
-    """Return first letter, k-mers and part of each super-k-mer, in order or in that of parts."""
+    """Return first letter, k-mer count and partition of each super-k-mer."""
     xp, segment_rows = backend.xp, _SEGMENT_ROWS[backend.name]
     segments = math.ceil(len(letters) / segment_rows)
     counts = backend.empty(segments, np.int64)
@@ -253,7 +253,7 @@ def _runs(
 
 
 def _pack(backend: Backend, letters: Any, starts: Any, kmers: Any, places: Any, k: int) -> Any:
-    """Return the bases of super-k-mers, each from its byte in `places` on."""
+    """Return the packed bases of super-k-mers, at the byte offsets `places`."""
     packed = backend.empty(int(places[-1]), np.uint8)
     backend.run(
         kernel_named("super_kmer_pack"), len(kmers),

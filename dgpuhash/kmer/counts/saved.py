@@ -1,4 +1,4 @@
-"""Files of counted k-mers."""
+"""Save and load counted k-mers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def save_counts(
     *,
     overwrite: bool,
 ) -> None:
-    """Write groups of k-mers, whole or not at all."""
+    """Write groups of k-mers atomically."""
     told = {"kind": _KIND, "parts": PARTS, "edges": list(edges), **header}
     write_file(path, told, _Buffers(backend, groups), overwrite=overwrite)
 
 
 class _Buffers(Mapping[str, np.ndarray]):
-    """Arrays of groups by their names, each on the host while it is written."""
+    """Arrays of groups by name, copied to the host while they are written."""
 
     def __init__(self, backend: Backend, groups: Groups) -> None:
         self._backend, self._groups = backend, groups
@@ -59,7 +59,7 @@ class _Buffers(Mapping[str, np.ndarray]):
 def load_counts(
     path: str | os.PathLike[str], backend: Backend
 ) -> tuple[dict[str, Any], list[int], Groups]:
-    """Return the header, the edges and the groups of a file that `save_counts` wrote.
+    """Return the header, edges and groups of a file of counts.
 
     Raises
     ------
@@ -110,7 +110,7 @@ _WORD_BASES = 32
 
 
 def lines(backend: Backend, groups: Groups, k: int, *, is_sorted: bool) -> Iterator[np.ndarray]:
-    """Yield the text of all k-mers, some bytes (uint8, on the host) at a time."""
+    """Yield the text of all k-mers in blocks of bytes (uint8, on the host)."""
     pieces = sorted_pieces(backend, groups, k) if is_sorted else iter(groups)
     # NumPy sorts without the GIL, while the piece before becomes text.
     for piece in ahead(pieces) if backend.name == "cpu" else pieces:
@@ -120,7 +120,7 @@ def lines(backend: Backend, groups: Groups, k: int, *, is_sorted: bool) -> Itera
 
 
 def sorted_pieces(backend: Backend, groups: Groups, k: int) -> Iterator[CountedKmers]:
-    """Yield all k-mers in their order, those between two borders at a time."""
+    """Yield all k-mers sorted, one range of k-mers at a time."""
     xp = backend.xp
     for first, last in pairwise(_borders(backend, groups, k)):
         found = []
@@ -142,7 +142,7 @@ def sorted_pieces(backend: Backend, groups: Groups, k: int) -> Iterator[CountedK
 
 
 def _borders(backend: Backend, groups: Groups, k: int) -> list[Any]:
-    """Return the first bases where pieces begin; None before and behind all."""
+    """Return the first bases of each range; None at both ends."""
     pieces = -(-groups.rows // _PIECE_ROWS)
     if pieces <= 1:
         return [None, None]

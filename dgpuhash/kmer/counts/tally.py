@@ -1,4 +1,4 @@
-"""What was read to be counted."""
+"""Check and tally the letters of an input."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def checked_letters(backend: Backend, letters: Any, offsets: Any) -> tuple[Any, 
 def slices(
     backend: Backend, letters: Any, offsets: Any, k: int, size: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield letters and offsets of so many k-mers' starts at a time: each k-mer in one slice."""
+    """Yield slices of letters and offsets with a number of k-mers, each k-mer in one slice."""
     xp = backend.xp
     for start in range(0, len(letters), size):
         end = min(start + size + k - 1, len(letters))
@@ -52,7 +52,7 @@ def slices(
 
 
 class Tally:
-    """Records and letters that were read.
+    """Numbers of records and letters read.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Tally:
         self._longest = 0
 
     def add(self, records: int, letters: int, sizes: Any) -> None:
-        """Count so many records and letters; `sizes` are those of records or pieces."""
+        """Count records and letters; `sizes` are those of records or pieces."""
         self.records += records
         self.letters += letters
         self._longest = max(self._longest, int(sizes.max()) if len(sizes) else 0)
@@ -94,7 +94,7 @@ class Tally:
             yield batch.masked(self._min_quality), batch.offsets
 
     def check(self) -> None:
-        """Raise SequenceError when no record has a k-mer's letters."""
+        """Raise SequenceError if every record is shorter than a k-mer."""
         if self._longest < self.k:
             raise SequenceError(
                 f"k={self.k} and the longest record has {self._longest:,} letters; use a smaller k"

@@ -1,1 +1,1 @@
-"""What databases of both rules have in common: where they came from, merges, sizes."""
+"""Common parts of databases of both rules: provenance, merges, size estimates."""

@@ -1,4 +1,4 @@
-"""How large an index will be, and whether it fits the memory that there is."""
+"""Estimate the size of an index, and check it against the memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory that an index may take.
+    """Memory available to an index.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Memory:
 
     @classmethod
     def of(cls, backend: Backend) -> Memory:
-        """Return that of a device for this process."""
+        """Return the memory of a device, for this process."""
         free = backend.memory()[0]
         if backend.name == "cpu" and _LIMIT.exists():
             limit = _LIMIT.read_text().strip()
@@ -59,7 +59,7 @@ class Memory:
         return cls(free, backend.name)
 
     def share(self, nbytes: int, beside: int = 0) -> int:
-        """Return how many bytes one worker, or this process, takes of those of an index.
+        """Return the bytes of an index that fall to one worker, or to this process.
 
         `beside` of them each one takes.
         """
@@ -68,13 +68,13 @@ class Memory:
         return nbytes
 
     def fits(self, sizes: Sizes) -> bool:
-        """Return whether there is room for a build."""
+        """Return whether a build fits."""
         return self.share(sizes.build, sizes.beside) <= self.nbytes
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an index would take.
+    """Estimated size of an index and of its build.
 
     Attributes
     ----------
@@ -116,12 +116,12 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether there is memory enough for the build."""
+        """Whether the memory suffices for the build."""
         return self.nbytes_each <= self.memory.nbytes
 
     @property
     def nbytes_each(self) -> int:
-        """Bytes that each worker, or this process, takes while the index is built."""
+        """Bytes that each worker, or this process, needs during the build."""
         return self.memory.share(self.build_nbytes, self.beside_nbytes)
 
     def lines(self) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _remedies(
 
 
 def check_fits(bound: Sizes, memory: Memory, sampled: Callable[[], Estimate]) -> None:
-    """Raise OutOfMemoryError when a build will not fit.
+    """Raise OutOfMemoryError if a build does not fit.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ _MINIMIZED_NBYTES = {"cpu": 70 * 10**6, "cuda": 2**31}
 
 
 class Contents(NamedTuple):
-    """What an index has.
+    """Estimated numbers of an index's distinct and stored keys.
 
     Attributes
     ----------
@@ -268,7 +268,7 @@ class Contents(NamedTuple):
 
     @classmethod
     def of_all(cls, found: int, share: float = 1.0) -> Contents:
-        """Return what an index has if this share of all that comes is distinct."""
+        """Return the contents for a given share of distinct keys."""
         distinct = round(found * share)
         # Of those that come again, most come twice.
         again = min(found - distinct, distinct)
@@ -276,7 +276,7 @@ class Contents(NamedTuple):
 
     @classmethod
     def of(cls, sample: DistinctSample, cap: int = 0, *, drops: bool = False) -> Contents:
-        """Return what an index has of keys that were sampled."""
+        """Return the contents estimated from a sample of keys."""
         counts, scale = sample.counts(), sample.scale
         if drops:
             counts = counts[counts < cap]
@@ -287,7 +287,7 @@ class Contents(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Bytes.
+    """Sizes in bytes of an index's parts.
 
     Attributes
     ----------
@@ -307,14 +307,14 @@ class Sizes(NamedTuple):
 
 
 def table_nbytes(key: np.dtype[Any], value: np.dtype[Any], keys: int, load: float) -> int:
-    """Return the bytes of a table with room for so many keys, and 32 or 64 bits beside each."""
+    """Return the bytes of a table for a number of keys with values of 32 or 64 bits."""
     extent = Extent.of(key, value, LoadFactor(load).slots(keys))
     beside = extent.buckets * overflow_bits(slot_nbytes(key, value)) // 8
     return extent.slots * (key.itemsize + value.itemsize) + beside
 
 
 def minimizers_within(nbytes: int) -> int:
-    """Return the most minimizers that a map of so many bytes has room for."""
+    """Return the capacity in minimizers of a map of a given size in bytes."""
     least, most = 0, nbytes // (_WORD.itemsize + _NODE.itemsize)
     while least < most:
         middle = (least + most + 1) // 2

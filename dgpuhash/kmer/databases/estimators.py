@@ -1,4 +1,4 @@
-"""Estimates of indexes of either rule, from their references."""
+"""Estimate indexes of either rule from their references."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NO_LIMIT = 2**62
 
 
 def memory_of(client: Client | None, mode: str, device: Device) -> Callable[[int], Memory] | None:
-    """Return what tells the memory of a cluster's workers; None without a client."""
+    """Return the memory of a cluster's workers; None without a client."""
     if client is None:
         return None
     from dgpuhash.kmer.cluster import Workers
@@ -58,7 +58,7 @@ def workers_memory(workers: Workers, mode: str, device: Device) -> Memory:
 
 
 class Estimator(ABC):
-    """Estimates of the index that settings make of references.
+    """Base of estimates of an index, from its settings and references.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Estimator(ABC):
         self._sampled = sampled or self.sampled
 
     def estimate(self, references: Paths | References, *, quick: bool = False) -> Estimate:
-        """Return the estimate for references, read whole, or with `quick` their sizes alone.
+        """Return the estimate for references, by reading them or (`quick`) by their sizes.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class Estimator(ABC):
         return sample
 
     def check(self, references: References, held: int) -> None:
-        """Raise OutOfMemoryError when the build for references, which were placed, will not fit.
+        """Raise OutOfMemoryError if the build for placed references does not fit.
 
         Parameters
         ----------
@@ -137,19 +137,19 @@ class Estimator(ABC):
 
     @abstractmethod
     def keys_of_letter(self, settings: Any) -> float:
-        """Return about how many features or minimizers come of each letter."""
+        """Return the expected number of features or minimizers per letter."""
 
     @abstractmethod
     def _sizes(self, has: Contents, letters: int, settings: Any) -> Sizes:
-        """Return the bytes of an index of so many letters."""
+        """Return the sizes of an index of a number of letters."""
 
     @abstractmethod
     def _contents(self, sample: DistinctSample, settings: Any) -> Contents:
-        """Return what an index has of keys that were sampled."""
+        """Return the contents of an index, from a sample of its keys."""
 
     @abstractmethod
     def _choices(self) -> dict[str, list[Any]]:
-        """Return, by the settings' names, other settings that make an index smaller."""
+        """Return other settings, by name, for a smaller index."""
 
     def _most_keys(self, letters: int, n_targets: int) -> int:
         return round(letters * self.keys_of_letter(self.settings))
@@ -175,7 +175,7 @@ class Estimator(ABC):
 
 
 class SketchEstimator(Estimator):
-    """Estimates of indexes of sketches; parameters beside these are those of `Estimator`.
+    """Estimates of indexes of sketches; further parameters are those of `Estimator`.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class SketchEstimator(Estimator):
         self._load, self._held = load, held
 
     def keys_of_letter(self, settings: Any) -> float:
-        """Return about how many features come of each letter."""
+        """Return the expected number of features per letter."""
         return min(settings.sketch, settings.window - settings.k + 1) / settings.stride
 
     def _most_keys(self, letters: int, n_targets: int) -> int:
@@ -207,7 +207,7 @@ class SketchEstimator(Estimator):
 
     @cached_property
     def _held_there(self) -> int:
-        """Bytes of features and locations that a build holds: on a GPU also a quarter of it."""
+        """Bytes of features and locations buffered by a build, also in GPU memory."""
         if self.device == "cpu":
             return self._held
         return max(self._memory(0).nbytes // 4, self._held)
@@ -228,7 +228,7 @@ class SketchEstimator(Estimator):
 
 
 class MinimizerEstimator(Estimator):
-    """Estimates of indexes of minimizers; parameters beside this are those of `Estimator`.
+    """Estimates of indexes of minimizers; further parameters are those of `Estimator`.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class MinimizerEstimator(Estimator):
         self._room = room
 
     def keys_of_letter(self, settings: Any) -> float:
-        """Return about how many minimizers come of each letter."""
+        """Return the expected number of minimizers per letter."""
         return float(settings.density * settings.sampled)
 
     def _sizes(self, has: Contents, letters: int, settings: Any) -> Sizes:
@@ -268,7 +268,7 @@ _PACKED_LETTERS = 3.6
 
 
 def letters_by_size(files: Sequence[str]) -> int:
-    """Return about how many letters the sequences in files have.
+    """Return the estimated number of letters of files, by their sizes.
 
     Raises
     ------
@@ -297,7 +297,7 @@ def _nbytes_of(file: str) -> int:
 
 
 def _letters_of_byte(file: str) -> float:
-    """Return the letters of a file for each of its bytes, as its beginning has them."""
+    """Return the letters per byte of a file, measured at its beginning."""
     with opened(file) as stream:
         head = stream.read(_HEAD_NBYTES)
     packed, kind = len(head), compression_of(head)

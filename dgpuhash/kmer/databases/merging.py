@@ -1,4 +1,4 @@
-"""Indexes of other references made one."""
+"""Merge indexes of different references into one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
 
 def merged(first: Any, others: Iterable[Any]) -> Any:
-    """Return `LocalIndex.merge` of indexes that need not be there at once.
+    """Merge indexes as `LocalIndex.merge` does, without all of them in memory at once.
 
     Each of `others` is asked for when those before it were taken.
 

@@ -1,4 +1,4 @@
-"""Which part of an index on workers has a key, and rows dealt out to the parts that own them."""
+"""Assign keys of an index to parts on workers, and deal rows to their parts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _DEVICE_SHARE = 0.125
 
 
 def part_numbers(keys: Any, n: int) -> Any:
-    """Return which of n parts has each key, by its hash."""
+    """Return the part, of n, that owns each key, by its hash."""
     return (keys.astype(np.uint64) * _FACTOR >> np.uint64(40)) % np.uint64(n)
 
 
 def stay_on_device(backend: Backend, nbytes: int) -> bool:
-    """Return whether rows of so many bytes for an owner travel from a device to another.
+    """Return whether rows of this size travel from device to device.
 
     Else they wait in the memory of the host, from which they travel slower.
     """
@@ -29,7 +29,7 @@ def stay_on_device(backend: Backend, nbytes: int) -> bool:
 def dealt(
     backend: Backend, n: int, keys: Any, values: Any, *, stay: bool = False
 ) -> list[tuple[Any, Any]]:
-    """Return the keys of each of n parts and their values, in the order of rows.
+    """Return the keys and values of each of n parts, in row order.
 
     They are on the host, or where they were if they `stay`.
 
@@ -54,7 +54,7 @@ def dealt(
 
 
 def on_device(backend: Backend, array: Any) -> Any:
-    """Return an array of rows that were dealt out, on the device of their owner."""
+    """Return an array of dealt rows on the device of their owner."""
     return backend.asarray(array) if hasattr(array, "get") else backend.from_host(array)
 
 
@@ -66,7 +66,7 @@ _SHIFT, _FACTORS = _WORD(33), (_WORD(0xFF51AFD7ED558CCD), _WORD(0xC4CEB9FE1A85EC
 
 
 class DistinctSample:
-    """The keys whose hashes end in zeros, however often they come, and their counts.
+    """Sample of the distinct keys whose hashes end in zeros, with their counts.
 
     A key is in the sample whenever it comes, or never, so that counts are those of all keys. With
     2^17 keys or more, numbers are right within one percent.
@@ -91,11 +91,11 @@ class DistinctSample:
 
     @property
     def scale(self) -> int:
-        """How many keys each one of the sample stands for."""
+        """Number of distinct keys per sampled key."""
         return 1 << self._halvings
 
     def add(self, backend: Backend, keys: Any) -> None:
-        """Take keys in an array of a device."""
+        """Add keys in an array on a device."""
         self.found += len(keys)
         chosen = keys.astype(_WORD)
         if self._halvings:
@@ -110,14 +110,14 @@ class DistinctSample:
         return key_hashes(keys) & _WORD(self.scale - 1) == 0
 
     def join(self, other: DistinctSample) -> None:
-        """Take what another sample has."""
+        """Add another sample."""
         other._settle()
         self.found += other.found
         self._halvings = max(self._halvings, other._halvings)
         self._settle(other._keys, other._counts)
 
     def counts(self) -> np.ndarray:
-        """Return how often each key of the sample came (int64)."""
+        """Return how often each sampled key occurred (int64)."""
         self._settle()
         return self._counts
 

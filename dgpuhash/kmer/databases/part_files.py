@@ -1,4 +1,4 @@
-"""Files of indexes that the workers of a cluster write, each its part."""
+"""Save an index from workers: each writes its part of one file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIECE_NBYTES = 2**26
 
 @dataclass(frozen=True, slots=True)
 class PartArrays:
-    """The arrays of a part as a file has them; a task's result.
+    """Arrays of a part in file form; a task's result.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class _Array(NamedTuple):
 
 
 def part_arrays(arrays: Mapping[str, np.ndarray], **told: Any) -> PartArrays:
-    """Return arrays with their checksums, and what a file tells of them."""
+    """Return arrays with their checksums, and the header fields that describe them."""
     made = dict(arrays)
     digests = (digest for _, digest in with_digests(made.values()))
     return PartArrays(made, dict(zip(made, digests, strict=True)), told)
@@ -67,7 +67,7 @@ def save_parts(
     overwrite: bool = False,
     **others: Any,
 ) -> None:
-    """Write an index to one file, whole or not at all; `read_index` reads it as any.
+    """Write an index to one file atomically, in the format of `read_index`.
 
     Each worker writes the parts that it has where it sees the file. Where one does not, as on a
     host without this file system, parts come here, and are written here, a piece at a time.
@@ -133,7 +133,7 @@ def _written_there(
     places: Sequence[list[int]],
     nbytes: int,
 ) -> bool:
-    """Return whether the workers that have parts see the file, and have written them."""
+    """Return whether the workers with the parts see the file and have written them."""
     name = getattr(file, "name", None)
     if not isinstance(name, str) or not Path(name).is_file():
         return False
@@ -162,7 +162,7 @@ def _arrays_in(part: PartArrays) -> list[_Array]:
 def _write_part(
     part: PartArrays, name: str, mark: tuple[int, bytes], expected: list[_Array], places: list[int]
 ) -> bool:
-    """Write arrays at their places in a file that begins as it should; False: there is none."""
+    """Write arrays at their offsets in a file; False if this file is not the expected one."""
     _check_same(part, expected)
     try:
         with Path(name).open("r+b", buffering=0) as file:
@@ -179,7 +179,7 @@ def _write_part(
 
 
 def _check_same(part: PartArrays, expected: list[_Array]) -> None:
-    """Raise IndexLost when a part was made anew, whose keys have another order then."""
+    """Raise IndexLost if a part was recomputed, with its keys in another order."""
     if not set(expected) <= set(_arrays_in(part)):
         raise IndexLost(
             "a worker was lost while the index was saved, and its part was made anew; save it again"
@@ -197,7 +197,7 @@ def _piece_of(part: PartArrays, array: _Array, start: int) -> bytes:
 
 
 def _write_at(file: BinaryIO, place: int, pieces: Iterable[memoryview]) -> None:
-    """Write pieces at a place at or behind the one where a file is."""
+    """Write pieces at an offset of a file, at or behind its present position."""
     file.write(bytes(place - file.tell()))
     for piece in pieces:
         file.write(piece)

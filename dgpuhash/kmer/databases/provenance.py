@@ -1,4 +1,4 @@
-"""Where an index came from: what was done, when, by what version, and the files."""
+"""Provenance of an index: steps, dates, versions and files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SourceFile(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What was done to an index.
+    """One step in the making of an index: a build, an add or a merge.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Step(NamedTuple):
 
 
 def step_told(verb: str, n_files: int, **options: Any) -> dict[str, Any]:
-    """Return a step of now in the form that files hold."""
+    """Return a step of the present time in the form stored in files."""
     return {
         "verb": verb,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -78,19 +78,19 @@ def step_told(verb: str, n_files: int, **options: Any) -> dict[str, Any]:
 
 @functools.cache
 def _version() -> str:
-    """Return the version of this package; it is read from a file, which takes a millisecond."""
+    """Return the version of this package from its metadata file."""
     return version("dgpuhash")
 
 
 def step_after(index: Any, n_files: int, **options: Any) -> dict[str, Any]:
-    """Return the step that gives an index some files: its build, with its settings, or an add."""
+    """Return the step for adding files: a build with its settings, or an add."""
     if index.targets.files:
         return step_told("add", n_files, **options)
     return step_told("build", n_files, **asdict(index.settings), **options)
 
 
 def steps_of(told: Mapping[str, Any], targets: Targets) -> list[dict[str, Any]]:
-    """Return the steps that a file tells; one that names the files where it tells none.
+    """Return the steps in a file, or one made from its list of files.
 
     Raises ValueError, KeyError or TypeError when what it tells are no steps.
     """
@@ -104,7 +104,7 @@ def steps_of(told: Mapping[str, Any], targets: Targets) -> list[dict[str, Any]]:
 
 
 def provenance_of(steps: Sequence[Mapping[str, Any]], targets: Targets) -> list[Step]:
-    """Return steps with the files that each read."""
+    """Return steps with the files read by each."""
     n = len(targets.files)
     sequences = np.bincount(targets.file_of, minlength=n).tolist()
     letters = np.zeros(n, np.int64)
@@ -127,7 +127,7 @@ def provenance_of(steps: Sequence[Mapping[str, Any]], targets: Targets) -> list[
 
 
 def summary_lines(steps: Sequence[Step]) -> Iterator[str]:
-    """Yield a line for each step: what was done, a tab, and how it was."""
+    """Yield a line for each step: its verb, a tab, and its options."""
     for step in steps:
         yield f"{step.verb}\t{_step_text(step)}"
 

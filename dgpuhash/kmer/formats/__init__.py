@@ -1,1 +1,1 @@
-"""Formats that other programs read."""
+"""Write and read the formats of other programs."""

@@ -1,4 +1,4 @@
-"""Files of calls in any format, written a batch at a time."""
+"""Write calls in any format, a batch at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TABLE_HEAD = (
 
 
 def format_of(name: str | None, rule: str) -> str:
-    """Return the name of a format, that of the rule's own for None.
+    """Return the name of a format; for None the rule's own.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def calls_writer(
     is_quick: bool = False,
     use_names: bool = False,
 ) -> Iterator[Callable[[CalledReads], None]]:
-    """Yield what writes a batch of calls to a stream of bytes.
+    """Yield a function that writes a batch of calls to a binary stream.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def calls_writer(
 
 
 def table_lines(reads: CalledReads, labels: Labels) -> memoryview:
-    """Return a line for each read: its id, its taxid, and the rank and name of that.
+    """Return a line for each read: id, taxid, rank and name.
 
     Columns of reads without a call are 0, nothing and "unclassified"; minus n is sequence n.
 
@@ -172,7 +172,7 @@ def _text_of(ids: Any) -> Any:
 
 
 class ChosenTaxa:
-    """Whether calls are among taxa.
+    """Filter of calls by taxa.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reads with a call and reads without one, as files of sequences."""
+"""Write classified and unclassified reads as sequence files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MATE = "#"
 
 
 def mates_targets(target: str | os.PathLike[str], *, paired: bool) -> list[str]:
-    """Return the files of a name: of pairs ``#`` becomes ``_1`` and ``_2``, as of Kraken 2.
+    """Return the output files for a name; for pairs ``#`` becomes ``_1`` and ``_2``.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def reads_writer(
     paired: bool,
     overwrite: bool = False,
 ) -> Iterator[Callable[[CalledReads], None]]:
-    """Yield what writes the reads of a batch to files, FASTA or FASTQ as they were.
+    """Yield a function that writes reads to files, as FASTA or FASTQ like the input.
 
     Headers of reads with a call get `` kraken:taxid|N``, in which N is the taxid of the call, or of
     the target. Mates are in two files where a name has ``#``, else one after the other.
@@ -104,7 +104,7 @@ def _write(streams: list[Any], reads: CalledReads, chosen: np.ndarray, marks: An
 
 
 def sequence_text(batch: SequenceBatch, chosen: np.ndarray, marks: Any = None) -> bytes:
-    """Return chosen records, FASTQ where there are qualities, with letters in one line.
+    """Return selected records with letters on one line; FASTQ if there are qualities.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def sequence_text(batch: SequenceBatch, chosen: np.ndarray, marks: Any = None) -
 def interleaved_text(
     first: SequenceBatch, second: SequenceBatch, chosen: np.ndarray, marks: Any = None
 ) -> bytes:
-    """Return chosen pairs, mates one after the other."""
+    """Return selected pairs interleaved."""
     import pyarrow as pa
 
     records = pa.concat_arrays([_records(side, chosen, marks) for side in (first, second)])
@@ -138,7 +138,7 @@ def interleaved_text(
 
 
 def _records(batch: SequenceBatch, chosen: np.ndarray, marks: Any) -> Any:
-    """Return the text of each chosen record without its first letter and its last newline."""
+    """Return the text of each selected record without its first letter and last newline."""
 
     def spans(items: np.ndarray, offsets: np.ndarray) -> Any:
         return spans_of(items, offsets[:-1], offsets[1:]).filter(numbers_of(chosen))

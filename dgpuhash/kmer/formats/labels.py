@@ -1,4 +1,4 @@
-"""What stands for a call: its taxid, its name, its rank."""
+"""Labels of calls: taxid, name, rank and lineage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
 
 class Labels:
-    """Texts of calls, from a taxonomy and targets.
+    """Labels of calls, from a taxonomy and targets.
 
     Calls are taxids, 0 for none, and below 0 the numbers of targets, from 1. Taxids without a
     taxonomy have no names.
@@ -50,23 +50,23 @@ class Labels:
         return self._taxonomy
 
     def current(self, taxids: np.ndarray) -> np.ndarray:
-        """Return taxids with those that were merged replaced, as far as there is a taxonomy."""
+        """Return taxids with merged ones replaced, if there is a taxonomy."""
         return taxids if self._taxonomy is None else self._taxonomy.current(taxids)
 
     @property
     def targets(self) -> Targets:
-        """The targets that calls below 0 are."""
+        """The targets behind negative calls."""
         return self._targets
 
     def lifted(self, calls: np.ndarray) -> np.ndarray:
-        """Return taxids: in place of each target its own, 0 of those without."""
+        """Return calls with each target replaced by its taxid, 0 without one."""
         is_target = calls < 0
         if not is_target.any():
             return calls
         return np.where(is_target, self._targets.taxids[np.where(is_target, -1 - calls, 0)], calls)
 
     def names(self, calls: np.ndarray) -> list[str]:
-        """Return the name of each call: that of a taxon, the id of a target, "unclassified"."""
+        """Return the name of each call: of a taxon, the id of a target, or "unclassified"."""
         found = ["unclassified"] * len(calls)
         taxa = np.flatnonzero(calls > 0)
         if len(taxa):
@@ -78,7 +78,7 @@ class Labels:
         return found
 
     def ranks(self, calls: np.ndarray) -> list[str]:
-        """Return the rank of each call, "sequence" of targets and "" of none."""
+        """Return the rank of each call, "sequence" for targets and "" for none."""
         found = ["" if call == 0 else "sequence" for call in calls.tolist()]
         taxa = np.flatnonzero(calls > 0)
         if len(taxa):
@@ -87,7 +87,7 @@ class Labels:
         return found
 
     def lineages(self, calls: np.ndarray) -> np.ndarray:
-        """Return ranked lineages: 21 taxids, and a target's own number as that of a sequence."""
+        """Return ranked lineages of 21 taxids, with a target's own number as sequence."""
         taxids = self.lifted(calls)
         placed = np.flatnonzero(taxids)
         found = np.zeros((len(calls), len(SLOTS)), np.int64)
@@ -98,7 +98,7 @@ class Labels:
         return found
 
     def texts(self, calls: np.ndarray, *, use_names: bool) -> list[str]:
-        """Return what lines have for each call: its number, or ``name (taxid N)``."""
+        """Return the text for each call: its number, or ``name (taxid N)``."""
         if not use_names:
             return [str(call) for call in calls.tolist()]
         found = named(self.taxonomy, np.maximum(calls, 0)).tolist()
@@ -108,7 +108,7 @@ class Labels:
         return found
 
     def column(self, calls: np.ndarray, made: Any) -> Any:
-        """Return texts of calls as an Arrow array; `made` is asked for distinct ones only."""
+        """Return texts of calls as an Arrow array; `made` computes those of distinct calls."""
         from dgpuhash.kmer.formats.outputs import taken
 
         distinct, places = distinct_of(calls)
@@ -116,6 +116,6 @@ class Labels:
 
 
 def distinct_of(calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return distinct calls, and the place of each call among them."""
+    """Return the distinct calls, and the index of each call among them."""
     encoded = numbers_of(calls).dictionary_encode()
     return np.from_dlpack(encoded.dictionary), np.from_dlpack(encoded.indices)

@@ -1,4 +1,4 @@
-"""Outputs that get their names when they are whole."""
+"""Write output files atomically, and format columns of text with Arrow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 
 def check_output(target: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Raise unless a target can be written, before any work.
+    """Raise before any work if a target cannot be written.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def check_output(target: str | os.PathLike[str], *, overwrite: bool = False) -> 
 
 @contextmanager
 def opened_output(target: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Any]:
-    """Yield a stream of bytes to a file, which gets its name when the block ends without an error.
+    """Yield a binary stream to a file, renamed to its target after a block without error.
 
     ``"-"`` is the standard output; pipes and devices are written as they are. What ends with .gz
     is compressed.
@@ -97,14 +97,14 @@ def opened_output(target: str | os.PathLike[str], *, overwrite: bool = False) ->
 def write_lines(
     target: str | os.PathLike[str], lines: Iterable[str], *, overwrite: bool = False
 ) -> None:
-    """Write lines as `opened_output` does."""
+    """Write lines to a file, as `opened_output` does."""
     with opened_output(target, overwrite=overwrite) as stream:
         for line in lines:
             stream.write(f"{line}\n".encode())
 
 
 def write_beside(items: Iterable[Item], write: Callable[[Item], None]) -> None:
-    """Write items, in order, on a thread beside the one that makes them."""
+    """Write items in order, on another thread than their producer's."""
     waiting: deque[Future[None]] = deque()
     with ThreadPoolExecutor(1, "dgpuhash-write") as thread:
         for item in items:
@@ -116,7 +116,7 @@ def write_beside(items: Iterable[Item], write: Callable[[Item], None]) -> None:
 
 
 class _Told(io.RawIOBase):
-    """A file whose errors tell its name."""
+    """File whose errors name it."""
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self._name, self._file = name, file
@@ -153,7 +153,7 @@ def _error_with_name(name: str, error: OSError) -> OSError:
 
 
 def _is_stream(name: str) -> bool:
-    """Return whether a name is of the standard output, a pipe or a device."""
+    """Return whether a name is standard output, a pipe or a device."""
     path = Path(name)
     return name == STDOUT or ("://" not in name and path.exists() and not _is_plain(path))
 
@@ -170,7 +170,7 @@ def _compressor(file: Any) -> Any:
 
 
 def texts_of(numbers: np.ndarray) -> Any:
-    """Return integers as an Arrow array of bytes; of many equal ones each is written once.
+    """Return integers as an Arrow array of bytes, formatting repeated values once.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def texts_of(numbers: np.ndarray) -> Any:
 
 
 def taken(texts: Sequence[str | bytes], places: np.ndarray) -> Any:
-    """Return the text at each place as an Arrow array of bytes.
+    """Return the text at each index as an Arrow array of bytes.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def taken(texts: Sequence[str | bytes], places: np.ndarray) -> Any:
 
 
 def at_places(texts: Any, places: np.ndarray) -> Any:
-    """Return the text of an Arrow array at each place."""
+    """Return the text of an Arrow array at each index."""
     return texts.take(numbers_of(places))
 
 
@@ -230,7 +230,7 @@ def in_lists(texts: Any, offsets: np.ndarray, separator: bytes) -> Any:
 
 
 def bytes_of(lines: Any) -> memoryview:
-    """Return all texts of an Arrow array, one after another.
+    """Return all texts of an Arrow array concatenated.
 
     Examples
     --------
@@ -243,5 +243,5 @@ def bytes_of(lines: Any) -> memoryview:
 
 
 def text_scalar(text: bytes) -> Any:
-    """Return a text as an Arrow scalar of bytes; as `numbers_of` without pandas."""
+    """Return a text as an Arrow scalar of bytes, without importing pandas."""
     return bytes_array([text])[0]

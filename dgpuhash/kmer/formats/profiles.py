@@ -1,4 +1,4 @@
-"""Profiles of samples for other programs: Krona's text and CAMI's format."""
+"""Write sample profiles for other programs: Krona's text, CAMI's format and BIOM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CAMI_VERSION = "0.10.0"
 
 
 def krona_lines(taxonomy: Taxonomy, taxids: Any, counts: Any = None) -> Iterator[str]:
-    """Yield a line for each taxon with reads: their number, and the names from below the root.
+    """Yield a line for each taxon with reads: their number, and its path of names.
 
     That is the text that ktImportText of Krona reads. Reads of the root have no names, and those
     without a taxon the name "unclassified".
@@ -67,7 +67,7 @@ def krona_lines(taxonomy: Taxonomy, taxids: Any, counts: Any = None) -> Iterator
 def cami_lines(
     taxonomy: Taxonomy, taxids: Any, counts: Any = None, *, sample: str = ""
 ) -> Iterator[str]:
-    """Yield a profile in CAMI's format: taxa of seven ranks and their percentages of all reads.
+    """Yield a profile in CAMI's format: taxa of seven ranks with percentages of all reads.
 
     A taxon has the reads of all below it. Taxa of a rank follow each other by their reads, of equal
     ones the lower taxid first; ranks that a lineage lacks are empty in its path. Percentages of a
@@ -198,7 +198,7 @@ def biom_lines(taxonomy: Taxonomy, samples: Mapping[str, Sequence[np.ndarray]]) 
 
 
 def _paths(taxonomy: Taxonomy, taxids: np.ndarray) -> list[list[str]]:
-    """Return the names of each taxon's lineage from the domain down, "" where there is none."""
+    """Return the names of each taxon's lineage from the domain down, "" for missing ranks."""
     if not len(taxids):
         return []
     lineages = taxonomy.ranked(taxids)[:, [slot_of(rank) for rank in _LETTERS.values()]]

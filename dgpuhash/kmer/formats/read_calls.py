@@ -1,4 +1,4 @@
-"""Files of calls, read a block at a time."""
+"""Read files of calls, a block at a time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_calls(path: str | os.PathLike[str]) -> Iterator[tuple[Any, np.ndarray]]
 
 
 def _past_head(texts: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:
-    """Return the lines that the head of format table has, 0 of others, and the text behind it."""
+    """Return the number of header lines (0 without a header), and the text behind them."""
     first, lines = b"", 0
     for text in texts:
         first += text
@@ -100,7 +100,7 @@ def _of_parquet(name: str) -> Iterator[tuple[Any, np.ndarray]]:
 
 
 def _block(name: str, text: bytes, row: int, columns: int) -> tuple[Any, np.ndarray]:
-    """Return ids and calls of lines, of which the first is that of a row from 0."""
+    """Return ids and calls of lines, numbered from a first row."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -141,7 +141,7 @@ def _taxids(calls: Any) -> np.ndarray:
 
 
 class CallStream:
-    """Calls of a file, taken as many at a time as reads are read.
+    """Calls of a file, read in step with batches of reads.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class CallStream:
         self._row = 0
 
     def take(self, ids: Any) -> np.ndarray:
-        """Return the calls of the next reads, whose ids the file must have.
+        """Return the calls of the next reads, checking their ids.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class CallStream:
         return found
 
     def finish(self) -> None:
-        """Raise FormatError when calls are left."""
+        """Raise FormatError if calls are left over."""
         if len(self._calls) or next(self._blocks, None) is not None:
             raise FormatError(
                 f"{self._path} has calls of more than {self._row:,} reads; pass all reads that "
@@ -208,7 +208,7 @@ def kraken_lines(
     is_quick: bool = False,
     use_names: bool = False,
 ) -> bytes:
-    """Return a line for each read: C or U, its id, its taxid, its letters and its details.
+    """Return a line for each read: C or U, id, taxid, letters and details.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def _details(calls: Calls, has_runs: bool) -> Any:
 
 
 def _instead(texts: Any, is_other: np.ndarray, other: bytes) -> Any:
-    """Return texts with another one in some places."""
+    """Return texts with some replaced by another one."""
     import pyarrow.compute as pc
 
     if not is_other.any():
@@ -276,7 +276,7 @@ METACACHE_HEAD = f"# TABLE_LAYOUT: query_header{_BETWEEN}top_hits{_BETWEEN}rank:
 
 
 def metacache_lines(reads: CalledReads, labels: Labels, *, use_names: bool = False) -> memoryview:
-    """Return a line for each read: its id, its candidates with their hits, and rank and name.
+    """Return a line for each read: id, candidates with hits, rank and name.
 
     Ranks are the levels of ranked lineages, such as domain for superkingdom. Candidates that are
     sequences have their ids; ``--`` stands for no call.
@@ -324,7 +324,7 @@ def _rank_texts(labels: Labels, calls: np.ndarray, *, with_taxids: bool = False)
 def abundance_lines(
     labels: Labels, calls: np.ndarray, counts: np.ndarray, title: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield lines of rank and name, taxid, number of reads and its share of all.
+    """Yield lines of rank and name, taxid, number of reads and their share.
 
     Parameters
     ----------
@@ -350,7 +350,7 @@ def abundance_lines(
 
 
 def lineage_lines(labels: Labels) -> Iterator[str]:
-    """Yield a line for each target: its name, its number and its taxids up to the domain."""
+    """Yield a line for each target: name, number and taxids up to the domain."""
     yield "\t".join(["name", *SLOTS[:-1]])
     numbers = -1 - np.arange(len(labels.targets.names))
     rows = labels.lineages(numbers)[:, :-1].tolist()

@@ -1,4 +1,4 @@
-"""Reads of taxa above a rank shared among the taxa of that rank, as Bracken shares them."""
+"""Redistribute reads of higher taxa among the taxa of a rank, as Bracken does."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def share_reads(
     *,
     threshold: int = 10,
 ) -> SharedReads:
-    """Return the reads of each taxon of a rank, with its share of those of taxa above.
+    """Return the reads of each taxon of a rank, with its share of higher taxa's reads.
 
     The share is Bayes' estimate of Lu and others, PeerJ Comput. Sci. 3:e104, 2017,
     https://doi.org/10.7717/peerj-cs.104: the chance that a read of a taxon's references is called
@@ -114,7 +114,7 @@ def share_reads(
 
 
 def _taxa_of_rank(taxonomy: Taxonomy, rank: str) -> np.ndarray:
-    """Return by number the ancestor of a rank, or the taxon itself; 0 where there is none."""
+    """Return by number the ancestor at a rank, or the taxon itself; 0 if there is none."""
     if rank not in _RANKS:
         raise SpecError(f"rank {rank!r} of estimated reads; use one of {', '.join(_RANKS)}")
     letters, steps = taxonomy.letters_and_steps
@@ -135,7 +135,7 @@ def _shares(
     is_kept: np.ndarray,
     distribution: ReadDistribution,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return taxa with references, and reads that each gets of one taxon above the rank."""
+    """Return taxa with references, and each one's share of the reads of a higher taxon."""
     taxa, calls = taxonomy.numbers(distribution.taxids), taxonomy.numbers(distribution.calls)
     totals = np.zeros(len(own))
     np.add.at(totals, taxa, distribution.reads)
@@ -157,7 +157,7 @@ def _shares(
 
 
 def shared_lines(taxonomy: Taxonomy, rank: str, found: SharedReads) -> Iterator[str]:
-    """Yield the lines of Bracken's table: whole reads of each taxon, and their fraction of all.
+    """Yield the lines of Bracken's table: whole reads of each taxon and their fraction.
 
     Raises
     ------

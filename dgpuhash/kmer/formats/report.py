@@ -1,4 +1,4 @@
-"""Reports of counts by taxon, as Kraken 2 writes them."""
+"""Write reports of counts by taxon in the format of Kraken 2."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def kreport(
 def mpa_report(
     taxonomy: Taxonomy, taxids: Any, counts: Any = None, *, zero_counts: bool = False
 ) -> Iterator[str]:
-    """Yield the lines of a report in the style of MetaPhlAn: a path of names, and a clade's count.
+    """Yield the lines of a MetaPhlAn-style report: a path of names and a clade's count.
 
     Paths have the ranks from domain to species alone, each name with its letter. Reads without a
     taxon have no line.
@@ -137,7 +137,7 @@ def mpa_report(
 
 
 def named(taxonomy: Taxonomy, taxids: Any) -> np.ndarray:
-    """Return what stands for each taxid where names are asked for, ``name (taxid N)``.
+    """Return the text for each taxid, ``name (taxid N)`` if names are wanted.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def named(taxonomy: Taxonomy, taxids: Any) -> np.ndarray:
 
 
 def by_number(taxonomy: Taxonomy, taxids: Any, counts: Any) -> np.ndarray:
-    """Return the count of each number of the taxonomy."""
+    """Return counts indexed by the taxonomy's numbers."""
     given = np.asarray(taxids, np.int64)
     amounts = np.ones(len(given), np.int64) if counts is None else np.asarray(counts, np.int64)
     if given.shape != amounts.shape or given.ndim != 1:
@@ -171,7 +171,7 @@ def by_number(taxonomy: Taxonomy, taxids: Any, counts: Any) -> np.ndarray:
 def lift_rare(
     taxonomy: Taxonomy, taxids: np.ndarray, counts: np.ndarray, amounts: np.ndarray, least: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return distinct taxids and counts, those of rare taxa at the next taxon above.
+    """Return taxids and counts with rare taxa's counts moved to the next taxon above.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def lift_rare(
 
 
 def in_order(taxonomy: Taxonomy, clades: np.ndarray, zero_counts: bool) -> np.ndarray:
-    """Return the numbers of taxa to show, each with its clade behind it."""
+    """Return the numbers of taxa to show, each followed by its clade."""
     tree = taxonomy.tree
     numbers = np.arange(1, len(tree.taxids))
     # Numbers of siblings are in the order of their taxids already.

@@ -1,1 +1,1 @@
-"""Minimizers in a map to lowest common ancestors: Kraken 2's rule."""
+"""Kraken 2's rule: a map from minimizers to lowest common ancestors."""

@@ -1,4 +1,4 @@
-"""The map from minimizers to lowest common ancestors, made from references."""
+"""Build the map from minimizers to lowest common ancestors from references."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _MOST_ROOM = {"cpu": 2**27, "cuda": 2**30}
 
 
 def empty_table(device: Device, keys: int = 0, seed: int | None = None) -> HashMap:
-    """Return a map of minimizers to numbers of taxa with room for so many."""
+    """Return an empty map of minimizers to taxon numbers, with a capacity."""
     return HashMap(_KEY, _NODE, keys, device=device, seed=seed)
 
 
 def refilled(backend: Backend, items: Iterable[tuple[Any, Any]], keys: int, seed: int) -> HashMap:
-    """Return a map of so many keys of another one, and nodes, by whose seed they are in order.
+    """Return a map with a part of another one's keys, and nodes in the order of its seed.
 
     Neighbours then go to neighbouring places, in a quarter of the time of keys in no order.
     """
@@ -51,12 +51,12 @@ def refilled(backend: Backend, items: Iterable[tuple[Any, Any]], keys: int, seed
 
 
 def room_for(settings: MinimizerSettings, letters: int, device: Device) -> int:
-    """Return how many minimizers references of so many letters may have."""
+    """Return the expected number of minimizers of references with a number of letters."""
     return min(int(letters * settings.density * settings.sampled * 1.02), _MOST_ROOM[device])
 
 
 def taxonomy_of(whole: Taxonomy, targets: Targets, held: Taxonomy) -> Taxonomy:
-    """Return the taxa of targets, those that an index holds already, and their ancestors.
+    """Return the taxa of targets and of the index, and all their ancestors.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def taxonomy_of(whole: Taxonomy, targets: Targets, held: Taxonomy) -> Taxonomy:
 
 
 def renumbered(backend: Backend, table: HashMap, numbers: np.ndarray) -> HashMap:
-    """Return the map with other numbers for its own, itself where they are the same."""
+    """Return the map with other taxon numbers; itself if they are the same."""
     if (numbers == np.arange(len(numbers))).all():
         return table
     changed, given = table.copy(), backend.from_host(numbers)
@@ -101,7 +101,7 @@ def batches_of_references(
 def batches_of_letters(
     backend: Backend, settings: MinimizerSettings, letters: Any, offsets: Any, before: int
 ) -> Iterator[Batch]:
-    """Yield the same of references in arrays, the first of which has the number `before`."""
+    """Yield the same for references in arrays, numbered from `before`."""
     size, offsets = _SLICE_LETTERS[backend.name], backend.to_host(offsets)
     for start in range(0, len(letters), size):
         end = min(start + size + settings.k - 1, len(letters))
@@ -114,7 +114,7 @@ def batches_of_letters(
 
 
 def counts_of_nodes(backend: Backend, table: HashMap, n: int) -> Any:
-    """Return how many minimizers have each of n numbers of taxa (int64), on the host."""
+    """Return the number of minimizers of each of n taxa (int64), on the host."""
     counts = backend.zeros(n, np.int64)
     for nodes in table._value_slices():
         counts += backend.xp.bincount(nodes, minlength=n)
@@ -128,7 +128,7 @@ _KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 
 
 def saved_arrays(backend: Backend, table: HashMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays of a map in a file of its own, on the host, and what it tells of them.
+    """Return the arrays of a map for a file of its own, on the host, and header fields.
 
     It has the slots as they are, so that a load maps them, unless most of them are free.
     """
@@ -139,13 +139,13 @@ def saved_arrays(backend: Backend, table: HashMap) -> tuple[dict[str, np.ndarray
 
 
 def arrays_of(backend: Backend, table: HashMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays of a map that any file has, and what it tells of them."""
+    """Return the arrays of a map for any file, and header fields."""
     keys, nodes = map(backend.to_host, table.items())
     return {"minimizers": keys, "nodes": nodes}, {_SEED: table._seed}
 
 
 def items_of(saved: SavedIndex) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield minimizers of a file and the numbers of their taxa, of one part after another.
+    """Yield the minimizers and taxon numbers of a file, part by part.
 
     Raises
     ------
@@ -186,14 +186,14 @@ def load_table(saved: SavedIndex, backend: Backend) -> HashMap:
 
 
 def _taxa_of(saved: SavedIndex) -> int:
-    """Return how many taxa a file has."""
+    """Return the number of taxa in a file."""
     saved.arrays.check(saved.taxonomy is not None, "it has no taxonomy")
     assert saved.taxonomy is not None
     return len(saved.taxonomy.taxids)
 
 
 def _image_in(saved: SavedIndex) -> SlotImage:
-    """Return the slots of a file, whose values are numbers of taxa."""
+    """Return the slots in a file, with taxon numbers as values."""
     image = SlotImage.of_buffers(saved.arrays, _KEY, _NODE)
     n = _taxa_of(saved)
     saved.arrays.check(image.has_values_below(n), "it has unknown taxa")

@@ -1,4 +1,4 @@
-"""Calls of reads by the taxa of their minimizers."""
+"""Call reads by the taxa of their minimizers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBER = np.dtype(np.uint32)
 
 @dataclass(slots=True)
 class FoundRuns:
-    """Runs of the first, or the second, mates of reads, and what the index has of them.
+    """Minimizer runs of the first or second mates of reads, with their taxa.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class FoundRuns:
     taxa: Any
 
     def packed(self, backend: Backend) -> bytes:
-        """Return the runs as kernels take them."""
+        """Return the runs as a kernel argument."""
         return backend.pack(
             struct_named("MateRuns"), offsets=self.offsets, places=self.places,
             minimizers=self.runs.minimizers, starts=self.runs.starts, kmers=self.runs.kmers,
@@ -83,7 +83,7 @@ def called(
     k: int,
     options: CallOptions,
 ) -> Calls:
-    """Return the call of each read, or pair, and the k-mers in its clade.
+    """Return the call of each read or pair, and the number of k-mers in its clade.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def with_details(
     k: int,
     calls: Calls,
 ) -> Calls:
-    """Return the calls with the runs of k-mers that have one taxon."""
+    """Return the calls with the runs of k-mers by taxon."""
     n = len(calls)
     fields = {
         **_mates(backend, first, second), "numbers": tree.taxids, "k": k,
@@ -140,7 +140,7 @@ def _mates(backend: Backend, first: FoundRuns, second: FoundRuns | None) -> dict
 
 
 class Counting(ABC):
-    """What is told of the minimizers that reads have; equal neighbours in a read count once.
+    """Options for counting reads' minimizers; equal neighbours in a read count once.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Counting(ABC):
         self._backend = backend
 
     def add(self, found: FoundRuns) -> None:
-        """Count the minimizers of the first, or of the second, mates of a batch."""
+        """Count the minimizers of the first or second mates of a batch."""
         xp, minimizers = self._backend.xp, found.runs.minimizers
         if not len(minimizers):
             return
@@ -165,11 +165,11 @@ class Counting(ABC):
 
     @abstractmethod
     def _take(self, minimizers: Any, taxa: Any) -> None:
-        """Count minimizers, at least one, whose taxa have these numbers."""
+        """Count a non-empty array of minimizers with their taxon numbers."""
 
 
 class SeenMinimizers(Counting):
-    """Exact numbers of the minimizers that reads have, all and distinct ones.
+    """Exact counts of the minimizers of reads, total and distinct.
 
     `MinimizerIndex.seen_minimizers` makes it, and `MinimizerIndex.call` adds to it. Equal ones
     that follow each other in a read count once.
@@ -190,11 +190,11 @@ class SeenMinimizers(Counting):
         return len(self._seen)
 
     def by_clade(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return by number of the taxonomy the minimizers in each clade, and the distinct ones."""
+        """Return by taxon number the total and distinct minimizers in each clade."""
         return self._tree.sums(self._all), self._tree.sums(self._distinct)
 
     def add_piece(self, taxa: np.ndarray, counts: np.ndarray, piece: SeenPiece) -> None:
-        """Count what `SeenOfBatch` has of a batch: the taxa of all, and the distinct ones."""
+        """Add the counts that a `SeenOfBatch` has of a batch."""
         self._all[taxa] += counts
         if len(piece.minimizers):
             self._distinct += self._counts(piece.taxa[self._seen.insert(piece.minimizers)])
@@ -212,14 +212,14 @@ class SeenMinimizers(Counting):
 
 
 class SeenPiece(NamedTuple):
-    """Distinct minimizers, ascending, and the numbers of their taxa, on the host."""
+    """Distinct minimizers, ascending, with their taxon numbers, on the host."""
 
     minimizers: np.ndarray
     taxa: np.ndarray
 
 
 class SeenOfBatch(Counting):
-    """The minimizers that the reads of one batch have.
+    """Minimizers of the reads of one batch.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ class SeenOfBatch(Counting):
         self._taxa.append(taxa)
 
     def taxa(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of taxa that all minimizers have, and how many have each."""
+        """Return the taxon numbers of all minimizers, and the count of each."""
         xp, host = self._backend.xp, self._backend.to_host
         taxa, counts = xp.unique(xp.concatenate(self._taxa), return_counts=True)
         return host(taxa), host(counts)

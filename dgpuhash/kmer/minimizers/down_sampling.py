@@ -1,4 +1,4 @@
-"""Minimizers left out by their hashes, so that a map of the others fits a number of bytes."""
+"""Down-sample minimizers by their hashes, to fit the map into a number of bytes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SIZES = 2**12, 2**62
 
 
 def is_sampled(minimizers: Any, least_hash: int) -> Any:
-    """Return whether the hash of each minimizer is at least so high, as Kraken 2 samples them."""
+    """Return whether each minimizer's hash reaches a bound, as in Kraken 2."""
     return key_hashes(minimizers) >= np.uint64(least_hash)
 
 
 def most_minimizers(max_db_size: int) -> int:
-    """Return how many minimizers a map of so many bytes holds.
+    """Return the capacity in minimizers of a map of a given size in bytes.
 
     Raises
     ------
@@ -35,14 +35,14 @@ def most_minimizers(max_db_size: int) -> int:
 
 
 def least_hash_for(most: int, distinct: int, least: int = 0) -> int:
-    """Return the bound above which about so many of the minimizers above another bound are."""
+    """Return the hash bound that keeps about a given number of minimizers."""
     if distinct <= most:
         return least
     return least + (_HASHES - least) * (distinct - most) // distinct
 
 
 def limit_part(rule: Any, part: Any, most: int) -> tuple[Any, Any]:
-    """Return the rule and the part with at most so many minimizers, in a map for no more."""
+    """Return the rule and the part limited to a number of minimizers."""
     backend, least = rule.backend, rule.settings.least_hash
     keys, nodes = part.table.items()
     while len(keys) > most:

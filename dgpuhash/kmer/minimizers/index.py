@@ -1,4 +1,4 @@
-"""Index of minimizers: reads get the taxa that Kraken 2 gives them."""
+"""MinimizerIndex: classify reads by Kraken 2's rule."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class MinimizerFigures(IndexBase):
-    """Figures of minimizers and their taxa, wherever these are."""
+    """Figures of an index's minimizers and taxa, on one device or on workers."""
 
     rule = MinimizerRule.name
     _rule_type = MinimizerRule
@@ -52,7 +52,7 @@ class MinimizerFigures(IndexBase):
         return self._rule.taxonomy
 
     def taxon_counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the taxids that minimizers have (int64), and how many have each (int64).
+        """Return the taxids with minimizers (int64), and the number of each (int64).
 
         Examples
         --------
@@ -71,12 +71,12 @@ class MinimizerFigures(IndexBase):
         return self.taxonomy.taxids[numbers].astype(np.int64), counts[numbers]
 
     def inspect(self) -> Iterator[str]:
-        """Yield the lines of a report of how many minimizers taxa have."""
+        """Yield the lines of a report of the number of minimizers by taxon."""
         yield from kreport(self.taxonomy, *self.taxon_counts())
 
 
 class MinimizerIndex(MinimizerFigures, LocalIndex):
-    """Minimizers of references and the lowest common ancestors of the taxa that have each.
+    """Map from references' minimizers to lowest common ancestors: Kraken 2's rule.
 
     The rule is Kraken 2's. Minimizers are whole keys of a `HashMap`: unlike in Kraken 2's table,
     none is taken for another. `build` reads references, `classify` reads files; `call` takes one
@@ -147,7 +147,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         max_db_size: int | None = None,
         **settings: Unpack[MinimizerOptions],
     ) -> Self | DistributedMinimizerIndex:
-        """Return the index of references.
+        """Build the index of references.
 
         Parameters
         ----------
@@ -229,7 +229,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         return made
 
     def _limit(self, most: int) -> None:
-        """Leave out minimizers by their hashes until there are so many at most."""
+        """Down-sample minimizers by their hashes to at most a number."""
         self._rule, self._part = limit_part(self._rule, self._part, most)
         (step,) = self._steps
         options = {**step["options"], "least_hash": self.settings.least_hash}
@@ -237,7 +237,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
 
     @property
     def distributions(self) -> dict[int, ReadDistribution]:
-        """How all reads of the references are called, by the lengths of the reads.
+        """Read distributions of the references, by length of the reads.
 
         Examples
         --------
@@ -265,7 +265,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         names: Sequence[str] | None = None,
         **settings: Unpack[MinimizerOptions],
     ) -> Self:
-        """Return the index of references in arrays, on their device.
+        """Build the index of references in arrays, on their device.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         mode: IndexMode = "auto",
         **settings: Unpack[MinimizerOptions],
     ) -> Estimate:
-        """Return how large an index of the sequences in files will be, and whether it fits.
+        """Estimate the size of an index of the sequences in files, and whether it fits.
 
         Numbers are within 15 percent of the truth after the minimizers of all letters were found,
         of which a sample is kept. All references count, also those without a place.
@@ -354,7 +354,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        """Add further references in arrays of the index's device.
+        """Add references in arrays on the index's device.
 
         Parameters are those of `from_letters`; `taxonomy` may be None as for `add`.
 
@@ -366,11 +366,11 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         self._add_letters(letters, offsets, taxids, taxonomy=taxonomy, names=names)
 
     def seen_minimizers(self) -> SeenMinimizers:
-        """Return what counts the minimizers that `call` finds, for a report of them."""
+        """Return a counter of the minimizers that `call` finds, for a report."""
         return SeenMinimizers(self._rule.backend, self.taxonomy.tree)
 
     def stats(self) -> dict[str, Any]:
-        """Return what was read and what is stored.
+        """Return statistics of the references and of the stored minimizers.
 
         Returns
         -------
@@ -459,7 +459,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         progress: Callable[[int], object] | None = None,
         **options: Unpack[MinimizerCallOptions],
     ) -> Classification:
-        """Return the calls of the reads of files, which are made as they are asked for.
+        """Classify the reads of files, lazily.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Index of minimizers on the workers of a Dask cluster, and the minimizers of reads there."""
+"""MinimizerIndex on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class DistributedMinimizerIndex(MinimizerFigures, WorkerIndex):
     local = MinimizerIndex
 
     def seen_minimizers(self) -> SeenOnWorkers:
-        """Return what counts the minimizers that calls find, for a report of them."""
+        """Return a counter of the minimizers that calls find, for a report."""
         return SeenOnWorkers(self._workers, self.taxonomy.tree)
 
 
 def joined_pieces(pieces: list[SeenPiece]) -> SeenPiece:
-    """Return the distinct minimizers of pieces, which are in any order."""
+    """Return the distinct minimizers of pieces in any order."""
     minimizers, taxa = map(np.concatenate, zip(*pieces, strict=True))
     distinct, rows = np.unique(minimizers, return_index=True)
     return SeenPiece(distinct, taxa[rows])
 
 
 def taxa_in(pieces: list[SeenPiece]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of taxa of the distinct minimizers of pieces, and how many have each."""
+    """Return the taxon numbers of the distinct minimizers of pieces, and the count of each."""
     return np.unique(joined_pieces(pieces).taxa, return_counts=True)
 
 
 class CountedCalls(NamedTuple):
-    """Calls of a batch, the taxa of its minimizers, and how many have each; a task's result.
+    """Calls of a batch with the counts of its minimizers by taxon; a task's result.
 
     `number` is that of its pieces, which stay on workers.
     """
@@ -57,7 +57,7 @@ class CountedCalls(NamedTuple):
 
 
 class SeenOnWorkers:
-    """Exact numbers of the minimizers that reads have, as `SeenMinimizers` counts them.
+    """Exact counts of reads' minimizers on workers, as `SeenMinimizers` on one device.
 
     Each worker has the distinct ones of some hashes. Those of a batch count once its calls were
     taken, however often they were made.
@@ -79,11 +79,11 @@ class SeenOnWorkers:
 
     @property
     def owners(self) -> int:
-        """How many pieces a batch has."""
+        """Number of pieces of a batch."""
         return len(self._owners)
 
     def begun(self, made: Future, near: str | None) -> Future:
-        """Return the task of the `CountedCalls` of a batch.
+        """Return the task that computes the `CountedCalls` of a batch.
 
         `made` is a task that returns calls, what `SeenOfBatch.taxa` returns, and a piece for each
         owner, by choice on the worker `near`.
@@ -94,7 +94,7 @@ class SeenOnWorkers:
         return self._workers.submit(counted_calls, number, told)
 
     def taken(self, found: CountedCalls) -> Calls:
-        """Return the calls of a batch, whose minimizers are counted."""
+        """Return the calls of a batch, and count its minimizers."""
         self._all[found.taxa] += found.counts
         self._add(self._begun.pop(found.number), 0)
         return found.calls
@@ -133,6 +133,6 @@ class SeenOnWorkers:
 
 
 def counted_calls(number: int, told: tuple[Calls, tuple[np.ndarray, np.ndarray]]) -> CountedCalls:
-    """Return the calls of a batch with the number of its pieces."""
+    """Return the calls of a batch and its number of pieces."""
     calls, (taxa, counts) = told
     return CountedCalls(number, calls, taxa, counts)

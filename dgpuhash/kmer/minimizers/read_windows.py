@@ -1,4 +1,4 @@
-"""Calls of all reads that references would give, counted by the taxa of the references."""
+"""Call all reads of the references, and count the calls by the references' taxa."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Counts = dict[int, Counter[tuple[int, int]]]
 def count_reads(
     rule: MinimizerRule, part: Any, references: References, lengths: Sequence[int]
 ) -> dict[int, ReadDistribution]:
-    """Return how an index calls each read that references of its own have, by lengths of reads.
+    """Return how an index calls each read of its own references, by length.
 
     A read begins at each letter of a reference, and is called by the taxa of its k-mers alone, as
     Bracken has it: without a least number of minimizers, and those that only the root has count

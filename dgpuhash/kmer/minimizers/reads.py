@@ -1,4 +1,4 @@
-"""Reads of a batch on a device, and slices of them."""
+"""Reads of a batch on a device, cut into slices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reads:
 
     @classmethod
     def of(cls, backend: Backend, letters: Any, offsets: Any, qualities: Any) -> Reads:
-        """Return reads in arrays of any device as those of a backend.
+        """Return reads in arrays of any device on a backend.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class Reads:
         return len(self.offsets) - 1
 
     def parted(self, backend: Backend, edges: np.ndarray) -> Iterator[Reads]:
-        """Yield the reads between edges, numbers of reads; the host waits once for all."""
+        """Yield the reads between edges (read numbers), with one wait of the host for all."""
         places = backend.to_host(self.offsets[backend.from_host(edges)]).tolist()
         for rows, (start, end) in zip(pairwise(edges.tolist()), pairwise(places), strict=True):
             yield Reads(
@@ -80,7 +80,7 @@ class Reads:
 def slices(
     backend: Backend, first: Reads, second: Reads | None
 ) -> Iterator[tuple[Reads, Reads | None]]:
-    """Yield reads and their mates, few at a time."""
+    """Yield reads and their mates, a few at a time."""
     xp, size = backend.xp, _SLICE_LETTERS[backend.name]
     letters = len(first.letters) + (0 if second is None else len(second.letters))
     if letters <= 2 * size:

@@ -1,4 +1,4 @@
-"""Kraken 2's rule: minimizers, the lowest common ancestors of their taxa, and calls by clades."""
+"""Kraken 2's rule: minimizers, lowest common ancestors, and calls by clade."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ROOM = 1.1
 
 @dataclass(frozen=True, slots=True)
 class MinimizerPart(Part):
-    """Minimizers and the taxids of their lowest common ancestors.
+    """Part of an index: minimizers and the taxids of their lowest common ancestors.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class MinimizerQuery(Query):
 
 
 class MinimizerRule(Rule):
-    """A read is called by the taxa of its minimizers, each the ancestor of all references with it.
+    """Call a read by its minimizers' taxa, each the common ancestor of its references.
 
     Parameters are those of `Rule`.
     """
@@ -91,16 +91,16 @@ class MinimizerRule(Rule):
 
     @property
     def nbytes_of_letter(self) -> float:
-        """About how many bytes of memory a letter of references takes."""
+        """Expected bytes of memory per letter of references."""
         return float(self.settings.density * self.settings.sampled) * _MINIMIZER_NBYTES
 
     @classmethod
     def estimator(cls, device: Device, settings: Any, **given: Any) -> MinimizerEstimator:
-        """Return what estimates the index of some settings."""
+        """Return the estimator of an index with these settings."""
         return MinimizerEstimator(device, settings, _minimizers, room=building.room_for, **given)
 
     def with_targets(self, whole: Any, targets: Any) -> Self:
-        """Return the rule of further targets; their taxa and those before, and all ancestors.
+        """Return the rule extended by further targets, with their taxa and ancestors.
 
         Raises
         ------
@@ -117,19 +117,19 @@ class MinimizerRule(Rule):
 
     @cached_property
     def nodes(self) -> np.ndarray:
-        """Return the number of each target's taxon; 0 of those without one."""
+        """Return the taxon number of each target; 0 without a taxon."""
         return self._numbers(self.targets.taxids)
 
     def _numbers(self, taxids: Any) -> np.ndarray:
         return self.taxonomy.numbers(taxids).astype(_NODE)
 
     def empty(self) -> MinimizerPart:
-        """Return a part without minimizers."""
+        """Return an empty part."""
         none = np.empty(0, np.int64) if self.taxonomy is None else self.taxonomy.taxids
         return MinimizerPart(building.empty_table(self.backend.name), 0, none)
 
     def room(self, letters: int) -> int:
-        """Return how many minimizers references of so many letters may have."""
+        """Return the expected number of minimizers of references with a number of letters."""
         return building.room_for(self.settings, letters, self.backend.name)
 
     def checked_letters(self, letters: Any, offsets: Any) -> Rows:
@@ -138,12 +138,12 @@ class MinimizerRule(Rule):
         return given.letters, given.offsets
 
     def keys(self, references: References | TargetRun) -> Iterator[Rows]:
-        """Yield the minimizers of references, and the numbers of their taxa."""
+        """Yield the minimizers of references with their taxon numbers."""
         batches = building.batches_of_references(self.backend, self.settings, references)
         return self._minimizers(batches)
 
     def keys_of_letters(self, letters: Any, offsets: Any, first: int) -> Iterator[Rows]:
-        """Yield those of references in arrays, the first of which has the number `first`."""
+        """Yield the same for references in arrays, numbered from `first`."""
         return self._minimizers(
             building.batches_of_letters(self.backend, self.settings, letters, offsets, first)
         )
@@ -161,7 +161,7 @@ class MinimizerRule(Rule):
                 yield runs.minimizers, runs.nodes
 
     def distinct_keys(self, run: TargetRun) -> Iterator[Rows]:
-        """Yield those of a run at once, folded where many are equal."""
+        """Yield the minimizers of a run at once, deduplicated if many repeat."""
         backend, found = self.backend, list(self.keys(run))
         if not found:
             return
@@ -178,7 +178,7 @@ class MinimizerRule(Rule):
     def fold(
         self, before: Part | None, rows: Iterable[Rows], room: int, *, in_place: bool = False
     ) -> MinimizerPart:
-        """Return a part with further minimizers, and with the numbers of this taxonomy."""
+        """Return a part with further minimizers, under this taxonomy's numbers."""
         there: Any = before or self.empty()
         table = building.renumbered(self.backend, there.table, self._numbers(there.taxids))
         if table is there.table and before is not None and not in_place:
@@ -191,12 +191,12 @@ class MinimizerRule(Rule):
         return MinimizerPart(table, 0, self.taxonomy.taxids)
 
     def rows(self, part: Any) -> Rows:
-        """Return the minimizers of a part, and their taxa by this taxonomy's numbers."""
+        """Return the minimizers of a part, with this taxonomy's taxon numbers."""
         keys, nodes = part.table.items()
         return keys, self.backend.from_host(self._numbers(part.taxids))[nodes]
 
     def merge(self, parts: Iterator[tuple[Any, Any]]) -> MinimizerPart:
-        """Return the part of several indexes; with each comes the rule of all so far."""
+        """Merge the parts of several indexes, each given with the rule of all so far."""
         rule, first = next(parts)
         made: MinimizerPart = rule.fold(first, [], 0)
         for rule, part in parts:
@@ -204,13 +204,13 @@ class MinimizerRule(Rule):
         return made
 
     def query(self, options: Mapping[str, Any], *, detail: bool = False) -> MinimizerQuery:
-        """Return checked options of calls; ``seen``, what counts minimizers, is one more."""
+        """Return checked call options; ``seen``, a counter of minimizers, is an extra one."""
         given = dict(options)
         seen = given.pop("seen", None)
         return MinimizerQuery(CallOptions.of(**given), detail, owners=getattr(seen, "owners", 0))
 
     def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
-        """Return the calls of a batch on the host, by a part that has all minimizers."""
+        """Return the calls of a batch on the host, by a part with all minimizers."""
         seen = SeenOfBatch(self.backend) if query.owners else None
         calls = self.calls(part, arrays, beside, query, seen)
         return _with_seen(calls.on_host(self.backend), seen, query.owners)
@@ -218,7 +218,7 @@ class MinimizerRule(Rule):
     def calls(
         self, part: Part, arrays: Any, beside: Any, query: Any, seen: Counting | None
     ) -> Calls:
-        """Return the calls of a batch on the device, and count what reads have in `seen`.
+        """Return the calls of a batch on the device, and count its minimizers in `seen`.
 
         Raises
         ------
@@ -236,7 +236,7 @@ class MinimizerRule(Rule):
         ])  # fmt: skip
 
     def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
-        """Return the minimizers of a batch for each of n parts, and then what `call` needs."""
+        """Return the minimizers of a batch for each of n parts, and the state for `call`."""
         dealt: list[list[Any]] = [[] for _ in range(n)]
         rest = []
         for sides in self._slices(arrays, beside, query.options):
@@ -250,12 +250,12 @@ class MinimizerRule(Rule):
         return [*dealt, rest]
 
     def find(self, part: Any, keys: Any, query: Any) -> list[Any]:
-        """Return the numbers of the taxa that minimizers have in a part, 0 of none."""
+        """Return the taxon numbers of minimizers in a part, 0 for none."""
         numbers = self.backend.from_host(self._numbers(part.taxids))
         return [numbers[part.table.find(each)[0]] for each in keys]
 
     def call(self, rest: Any, found: list[Any], query: Any) -> Any:
-        """Return the calls of a batch on the host, from what all parts found."""
+        """Return the calls of a batch on the host, from the results of all parts."""
         answers = zip(*found, strict=True)
         seen = SeenOfBatch(self.backend) if query.owners else None
         calls = []
@@ -269,7 +269,7 @@ class MinimizerRule(Rule):
         return _with_seen(made, seen, query.owners)
 
     def _joined_taxa(self, n: int, rows: Any, answers: Any, query: Any) -> Any:
-        """Return the taxon of each of n runs, from what parts found of all, or of some rows."""
+        """Return the taxon of each of n runs, from the results of parts."""
         backend = self.backend
         if query.by_targets and len(answers) > 1:
             change = lca(self.taxonomy.parents).on(backend)
@@ -288,7 +288,7 @@ class MinimizerRule(Rule):
     def _slices(
         self, arrays: Any, beside: Any, options: CallOptions
     ) -> Iterator[Iterator[FoundRuns]]:
-        """Yield the runs of some reads, and of their mates, at a time; their taxa are not known."""
+        """Yield the runs of some reads and mates at a time, without their taxa."""
         if not options.minimum_base_quality:
             beside = {}
         first = Reads.of(self.backend, arrays[0], arrays[1], beside.get("qualities"))
@@ -311,7 +311,7 @@ class MinimizerRule(Rule):
         return FoundRuns(reads.offsets, places.astype(np.int64, copy=False), runs, None)
 
     def _called(self, sides: Iterable[FoundRuns], query: Any, seen: Counting | None) -> Calls:
-        """Return the calls of reads, or pairs, whose runs have their taxa."""
+        """Return the calls of reads or pairs, given their runs' taxa."""
         first, *others = sides
         second = others[0] if others else None
         if seen is not None:
@@ -322,14 +322,14 @@ class MinimizerRule(Rule):
         return with_details(*at, calls) if query.detail else calls
 
     def size(self, part: Any) -> tuple[int, int, int, np.ndarray]:
-        """Return the numbers of minimizers, bytes and slots, and how many each taxon has."""
+        """Return the numbers of minimizers, bytes and slots, and of minimizers by taxon."""
         counts = np.zeros(len(self.taxonomy.taxids), np.int64)
         of_part = building.counts_of_nodes(self.backend, part.table, len(part.taxids))
         np.add.at(counts, self.taxonomy.numbers(part.taxids), of_part)
         return len(part.table), part.table.nbytes, part.table._opened().slots.slots, counts
 
     def stats(self, sizes: Sequence[Any], told: Mapping[str, Any]) -> dict[str, Any]:
-        """Return figures of parts that have other minimizers each, and of what a file tells."""
+        """Return figures of parts with disjoint minimizers, and of header fields."""
         distinct, nbytes, slots, counts = (sum(column) for column in zip(*sizes, strict=True))
         return {
             "rule": self.name,
@@ -346,7 +346,7 @@ class MinimizerRule(Rule):
         }
 
     def told(self, found: int) -> dict[str, Any]:
-        """Return how many letters were read."""
+        """Return the number of letters read."""
         return {"letters": int(self.targets.lengths.sum())}
 
     @classmethod
@@ -355,11 +355,11 @@ class MinimizerRule(Rule):
         return MinimizerSettings.of_saved(settings)
 
     def load(self, saved: SavedIndex) -> MinimizerPart:
-        """Return all of an index in a file."""
+        """Load the whole index from a file."""
         return MinimizerPart(load_table(saved, self.backend), 0, self.taxonomy.taxids)
 
     def load_share(self, saved: SavedIndex, at: int, n: int, *, by_targets: bool) -> MinimizerPart:
-        """Return the minimizers of one of n parts; which targets they are of does not matter."""
+        """Load the minimizers of one of n parts, for all targets."""
         put = self.backend.from_host
         owned = [
             (keys[own], nodes[own])
@@ -374,20 +374,20 @@ class MinimizerRule(Rule):
         return MinimizerPart(table, 0, self.taxonomy.taxids)
 
     def saved_arrays(self, part: Any) -> tuple[Any, dict[str, Any]]:
-        """Return what a file has of all minimizers."""
+        """Return the arrays of all minimizers for a file."""
         return saved_arrays(self.backend, part.table)
 
     def part_arrays(
         self, part: Any, *, is_whole: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return what a file has of a part, by the numbers of this taxonomy."""
+        """Return a part's arrays for a file, with this taxonomy's numbers."""
         if not np.array_equal(part.taxids, self.taxonomy.taxids):
             part = self.fold(part, [], 0)
         return arrays_of(self.backend, part.table)
 
 
 def _with_seen(calls: Calls, seen: SeenOfBatch | None, owners: int) -> Any:
-    """Return calls alone, or a list: of them and the taxa of their minimizers, and owners' pieces.
+    """Return calls alone, or with their minimizers' taxa and the owners' pieces.
 
     See `SeenOnWorkers.begun`.
     """

@@ -1,4 +1,4 @@
-"""Letters into runs of neighbouring k-mers that have one minimizer."""
+"""Find minimizers of letters: runs of neighbouring k-mers with one minimizer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROOM = 1.5
 
 @dataclass(slots=True)
 class MinimizerRuns:
-    """Runs of k-mers of one record that have one minimizer, in the order of the letters.
+    """Runs of consecutive k-mers with one minimizer, in letter order.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class MinimizerRuns:
         return MinimizerRuns(self.minimizers[rows], self.starts[rows], self.kmers[rows], nodes)
 
     def packed(self, backend: Backend) -> bytes:
-        """Return the runs as kernels take them."""
+        """Return the runs as a kernel argument."""
         return backend.pack(
             struct_named("MinimizerRuns"), minimizers=self.minimizers, starts=self.starts,
             kmers=self.kmers, nodes=self.nodes,
@@ -63,7 +63,7 @@ class MinimizerRuns:
 
     @classmethod
     def empty(cls, backend: Backend, rows: int, *, with_nodes: bool) -> MinimizerRuns:
-        """Return room for so many runs."""
+        """Return uninitialised memory for a number of runs."""
         return cls(
             backend.empty(rows, np.uint64),
             backend.empty(rows, np.uint32),
@@ -83,7 +83,7 @@ def minimizer_runs(
     least_quality: int = 0,
     starts: np.ndarray | None = None,
 ) -> MinimizerRuns:
-    """Return the runs of records in `letters`, which `offsets` part.
+    """Return the runs of records in `letters`, delimited by `offsets`.
 
     With ``ambiguous="kraken2"`` in the settings also those that Kraken 2 finds beside them.
 
@@ -116,7 +116,7 @@ def minimizer_runs(
 
 
 class _Letters(NamedTuple):
-    """Records, as `minimizer_runs` takes them."""
+    """Records as arguments of `minimizer_runs`."""
 
     letters: Any
     offsets: Any
@@ -125,7 +125,7 @@ class _Letters(NamedTuple):
     least_quality: int = 0
 
     def pieces(self, xp: Any, places: Any, size: int) -> _Letters:
-        """Return so many letters from each place on as records."""
+        """Return a number of letters from each position on, as records."""
         rows = (places[:, None] + xp.arange(size)).ravel()
         return _Letters(
             self.letters[rows],
@@ -139,7 +139,7 @@ class _Letters(NamedTuple):
 def _early_runs(
     backend: Backend, settings: MinimizerSettings, given: _Letters, starts: np.ndarray
 ) -> MinimizerRuns | None:
-    """Return runs of the first ``k - 1`` letters of blocks of references, in order.
+    """Return runs of the first ``k - 1`` letters of references' blocks, in order.
 
     Kraken 2 takes a window for full that lacks one l-mer, as it is where a block begins.
     """
@@ -162,7 +162,7 @@ def _early_runs(
 
 
 def _block_starts(offsets: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
-    """Return where blocks of references begin in pieces of them that have `size` letters more."""
+    """Return the block starts of references, in pieces with `size` extra letters."""
     lengths = np.diff(offsets)
     first = -(-np.maximum(starts, 1) // BLOCK_LETTERS)
     counts = np.maximum((starts + lengths - size) // BLOCK_LETTERS - first + 1, 0)
@@ -173,7 +173,7 @@ def _block_starts(offsets: np.ndarray, starts: np.ndarray, size: int) -> np.ndar
 
 
 class _Found(NamedTuple):
-    """Runs of k-mers, where the kernel left them."""
+    """Unordered output of the kernel that finds runs."""
 
     apart: MinimizerRuns
     room: int  # for runs of a segment
@@ -258,7 +258,7 @@ class _Found(NamedTuple):
 
 
 def _ranges(xp: Any, firsts: Any, sizes: Any) -> Any:
-    """Return numbers from each first one on, one after another."""
+    """Return concatenated ranges of numbers."""
     firsts, sizes = firsts[sizes > 0], sizes[sizes > 0]
     ends = xp.cumsum(sizes)
     steps = xp.ones(int(sizes.sum()), np.int64)

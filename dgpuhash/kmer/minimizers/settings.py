@@ -1,4 +1,4 @@
-"""Settings of minimizers and of classifying by them."""
+"""Settings of minimizers, and options for calling reads by them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AMBIGUOUS = ("kraken2", "exact")
 
 @dataclass(frozen=True, slots=True)
 class MinimizerSettings:
-    """What minimizers an index has.
+    """Settings of an index's minimizers: k, window, spaced seed and sampling.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class MinimizerSettings:
 
     @classmethod
     def of_saved(cls, given: Mapping[str, Any]) -> Self:
-        """Return the settings of a file; those of before `ambiguous` are exact.
+        """Return the settings of a file; files without `ambiguous` are exact.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class MinimizerSettings:
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        """Return settings from what users pass.
+        """Return checked settings from user arguments.
 
         Raises
         ------
@@ -97,22 +97,22 @@ class MinimizerSettings:
 
     @property
     def spaced(self) -> int:
-        """Bits of a minimizer that count: two for each letter, the last letter's lowest."""
+        """Mask of the minimizer's bits: two per letter, the last letter lowest."""
         digits = "1" * (self.l - 2 * self.spaces) + "01" * self.spaces
         return int("".join(2 * digit for digit in digits), 2)
 
     @property
     def density(self) -> float:
-        """Share of k-mers that have another minimizer than the one before, for random letters."""
+        """Expected share of k-mers that start a new minimizer, for random letters."""
         return 2 / (self.k - self.l + 2)
 
     @property
     def sampled(self) -> float:
-        """Share of minimizers that are not left out by their hashes."""
+        """Share of minimizers kept by down-sampling."""
         return 1 - self.least_hash / 2**64
 
     def rule(self, backend: Backend) -> bytes:
-        """Return the rule as kernels take it."""
+        """Return the rule as a kernel argument."""
         return backend.pack(
             struct_named("MinimizerRule"),
             k=self.k, l=self.l, spaced=self.spaced, toggle=self.toggle & 4**self.l - 1,
@@ -122,7 +122,7 @@ class MinimizerSettings:
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """How reads get their calls.
+    """Options for calling reads.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class CallOptions:
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        """Return options from what users pass.
+        """Return checked options from user arguments.
 
         Raises
         ------

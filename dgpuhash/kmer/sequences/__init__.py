@@ -1,1 +1,1 @@
-"""Files of sequences as batches of letters."""
+"""Read sequence files (FASTA, FASTQ) as batches of letters."""

@@ -1,4 +1,4 @@
-"""Items that are made on other threads while the ones before are used."""
+"""Prefetch: compute the next items of an iterator on other threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 @contextmanager
 def threads_of_a_generator(n: int, name: str) -> Iterator[ThreadPoolExecutor]:
-    """Yield threads that are waited for at the end, unless the generator around is left off.
+    """Yield a thread pool for a generator; wait for its threads unless it is abandoned.
 
     That may be the collector of garbage, in the midst of the start of another thread: if it waited
     for one, both would wait for ever.
@@ -35,7 +35,7 @@ def threads_of_a_generator(n: int, name: str) -> Iterator[ThreadPoolExecutor]:
 
 
 def ahead(items: Iterator[Item], name: str = "dgpuhash-read") -> Iterator[Item]:
-    """Yield items that are made on another thread, one ahead.
+    """Yield items of an iterator that runs one item ahead on another thread.
 
     Parameters
     ----------

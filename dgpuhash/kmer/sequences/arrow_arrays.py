@@ -13,7 +13,7 @@ import numpy as np
 
 
 def spans_of(items: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Any:
-    """Return ``items[starts[i]:ends[i]]`` of each i as an Arrow array of bytes."""
+    """Return the spans ``items[starts[i]:ends[i]]`` as an Arrow array of bytes."""
     import pyarrow as pa
 
     sizes = ends - starts
@@ -27,7 +27,7 @@ def spans_of(items: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Any:
 
 
 def numbers_of(array: np.ndarray, absent: np.ndarray | None = None) -> Any:
-    """Return numbers, or bools, as an Arrow array, with nulls where they are `absent`.
+    """Return numbers or bools as an Arrow array, with nulls where `absent`.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def numbers_of(array: np.ndarray, absent: np.ndarray | None = None) -> Any:
 
 
 def numpy_of(values: Any) -> np.ndarray:
-    """Return an Arrow array of numbers or bools, none of them null, as a NumPy array.
+    """Return a null-free Arrow array of numbers or bools as a NumPy array.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Sequences of files as batches of letters, single or in pairs."""
+"""Read sequences, single or paired, in batches of letters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FAULTS = {
 
 @dataclass(slots=True)
 class SequenceBatch:
-    """Records of one file, one after another, or pieces of long ones.
+    """Consecutive records of one file, or pieces of long ones.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class SequenceBatch:
         return len(self.numbers)
 
     def masked(self, min_quality: int) -> np.ndarray:
-        """Return the letters, with N where the quality is below `min_quality`."""
+        """Return the letters, with N for qualities below `min_quality`."""
         if self.qualities is None or min_quality <= 0:
             return self.letters
         low = self.qualities < min_quality + QUALITY_OFFSET
@@ -180,7 +180,7 @@ def read_pairs(
     batch_letters: int = BATCH_LETTERS,
     consumed: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
-    """Yield batches of as many first as second mates, row by row.
+    """Yield batches of first mates and batches of second mates, in step.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def read_pairs(
 
 
 def warn_of_order(files: Sequence[str], mates: Sequence[str] | None) -> None:
-    """Warn where the first pair of files, or of an interleaved one, is in the wrong order."""
+    """Warn if the files of the first pair, or interleaved mates, are in the wrong order."""
     for number, file in enumerate(files):
         with suppress(SequenceError, OSError):
             # Who reads the files tells what else is wrong.
@@ -257,7 +257,7 @@ def warn_of_order(files: Sequence[str], mates: Sequence[str] | None) -> None:
 
 
 class _File:
-    """A file that is parsed as far as it was asked for."""
+    """Incrementally parsed file."""
 
     def __init__(
         self,
@@ -275,16 +275,16 @@ class _File:
 
     @property
     def records(self) -> int:
-        """Whole records that are parsed and not taken."""
+        """Number of complete parsed records not yet taken."""
         return int(self._parser.records)
 
     @property
     def _has_some(self) -> bool:
-        """Whether records, or a piece of one, can be taken; those of FASTQ are never cut."""
+        """Whether records can be taken, or a piece of a long FASTA record."""
         return bool(self._parser.records) or (self._cuts and self._parser.format == ">")
 
     def read_to(self, letters: int) -> None:
-        """Parse until so many letters can be taken, or the file ends."""
+        """Parse until a number of letters can be taken, or the file ends."""
         parser = self._parser
         # Those that a piece shares with the one before are there from the start.
         wanted = max(letters, 1) + self._overlap
@@ -298,7 +298,7 @@ class _File:
             raise SequenceError(f"{self.name} has no sequences; leave it out, or copy it again")
 
     def take(self, most: int = -1) -> SequenceBatch:
-        """Return the first `most` whole records; below 0 all that there is."""
+        """Return the first `most` complete records; all if negative."""
         letters, offsets, qualities, *rest = self._parser.take(most)
         is_fastq = self._parser.format == "@"
         return SequenceBatch(self.name, letters, offsets, qualities if is_fastq else None, *rest)
@@ -316,7 +316,7 @@ def batches_of_text(
     batch_letters: int,
     stride: int = 1,
 ) -> Iterator[SequenceBatch]:
-    """Yield the records of some text of a file; none when there is no text.
+    """Yield the records of a file's text; none for empty text.
 
     Raises
     ------
@@ -410,7 +410,7 @@ def every_other(batch: SequenceBatch, first: int) -> SequenceBatch:
 
 
 def _spans(items: np.ndarray, offsets: np.ndarray, chosen: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Return what chosen spans have, and where each begins now."""
+    """Return the concatenated selected spans, and their new offsets."""
     sizes = np.diff(offsets)
     is_chosen = np.zeros(len(sizes), bool)
     is_chosen[chosen] = True
@@ -454,6 +454,6 @@ def ids_of(batch: SequenceBatch, *, paired: bool = False) -> Any:
 
 
 def _first(is_one: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return the first place at or behind each start that is one; behind all where none is."""
+    """Return the first true position at or after each start; the end if there is none."""
     places = np.append(np.flatnonzero(is_one), len(is_one))
     return places[np.searchsorted(places[:-1], starts)]

@@ -1,4 +1,4 @@
-"""Where records of divided files begin, by their numbers: mates of two files are read together."""
+"""Divide files by record number, for reading mates in two files together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_A_RECORD = {"@": 4, ">": 1}
 
 
 class Cut(NamedTuple):
-    """Records of a file that follow each other.
+    """Consecutive records of a file.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Cut(NamedTuple):
 
 
 class CountedText(NamedTuple):
-    """Pieces of a range, and the borders in each.
+    """Pieces of a range, with the number of record borders in each.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class CountedText(NamedTuple):
 
 
 def counted(part: TextRange, nbytes: int) -> CountedText:
-    """Return the borders in pieces of about so many bytes of a range."""
+    """Return the number of record borders in pieces of about a given size of a range."""
     found = CountedText([], [], [], False, True)
     begins, ends = False, False
     for first, block, text in _pieces_of(part, nbytes):
@@ -111,7 +111,7 @@ def _n_borders(text: bytes, kind: str) -> int:
 
 
 def _behind(text: bytes, kind: str, n: int) -> int:
-    """Return where text begins behind its n-th border."""
+    """Return the offset in text behind its n-th border."""
     return int(np.flatnonzero(_are_borders(text, kind))[n - 1]) + 1
 
 
@@ -122,7 +122,7 @@ def _are_borders(text: bytes, kind: str) -> np.ndarray:
 
 
 class Borders:
-    """The borders of a file, as far as it was counted.
+    """Record borders of a file, as far as counted.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Borders:
         self.is_whole: bool = False
 
     def add(self, text: CountedText, *, is_last: bool) -> None:
-        """Take the borders of the range that follows."""
+        """Add the borders of the next range."""
         if self._kind == ">" and self._ends_a_line and text.begins_with_header:
             self._before[-1] += 1
         self._firsts += text.firsts
@@ -156,22 +156,22 @@ class Borders:
 
     @property
     def records(self) -> int:
-        """Records that begin, or of a whole file end, in what was counted."""
+        """Number of records in the counted part."""
         return self._before[-1] // self._of_one
 
     @property
     def records_when_whole(self) -> int | None:
-        """Records of the whole file; None as long as it is not counted."""
+        """Number of records of the file; None until all are counted."""
         return self.records if self.is_whole else None
 
     def place(self, record: int) -> int:
-        """Return the bytes of the file before the piece in which a record begins."""
+        """Return the file offset of the piece in which a record begins."""
         at = self._piece(record)
         block = self._blocks[at]
         return self._firsts[at] if block is None else block
 
     def records_within(self, record: int, nbytes: int) -> int | None:
-        """Return how many records begin before so much text from one on; None: count more."""
+        """Return the number of records in an amount of text after one; None: count more."""
         if not self._firsts:
             return None
         wanted = self._firsts[self._piece(record)] + nbytes
@@ -181,7 +181,7 @@ class Borders:
         return self._before[at] // self._of_one
 
     def cut(self, record: int, end: int) -> Cut:
-        """Return the records from one to before another."""
+        """Return the records in a half-open range of numbers."""
         at = self._piece(record)
         is_last = self.is_whole and end >= self.records
         return Cut(
@@ -192,7 +192,7 @@ class Borders:
         )  # fmt: skip
 
     def _piece(self, record: int) -> int:
-        """Return the last piece that begins before the border of a record."""
+        """Return the last piece that starts before a record's border."""
         return max(bisect_left(self._before, record * self._of_one, hi=len(self._firsts)) - 1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Names, globs, folders and URLs of sequence files, and their text, whatever compressed it."""
+"""Find sequence files by names, globs, folders and URLs, and decompress their text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENDINGS = tuple(
 
 
 def files_of(paths: Paths) -> list[str]:
-    """Return the files that paths, globs, folders and URLs name, ordered by their names' bytes.
+    """Return the files of paths, globs, folders and URLs, sorted by name.
 
     Several arguments keep their own order. Of a folder these are the files, also of folders in
     it, that end as FASTA or FASTQ does, compressed or not; ``"-"`` is the standard input.
@@ -106,7 +106,7 @@ def text_of(
     consumed: Callable[[int], object] | None = None,
     summed: Callable[[str], object] | None = None,
 ) -> Iterator[bytes]:
-    """Yield the text of a file, some bytes at a time; its content tells how it is compressed.
+    """Yield the text of a file in blocks, decompressed by its content.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def text_of(
 
 
 def opened(name: str) -> Any:
-    """Return what opens the bytes of a file, a URL or the standard input."""
+    """Return a function that opens the bytes of a file, a URL or standard input."""
     if name == STDIN:
         return nullcontext(sys.stdin.buffer)
     if "://" in name:
@@ -171,7 +171,7 @@ def opened(name: str) -> Any:
 
 
 class _Joined(io.RawIOBase):
-    """A stream, and what was read of it already."""
+    """Stream with some already read bytes put back in front."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         self._head, self._stream = head, stream
@@ -187,7 +187,7 @@ class _Joined(io.RawIOBase):
 
 
 class _Summed(io.RawIOBase):
-    """A stream whose bytes are summed as they are read, on another thread while they are used."""
+    """Stream that computes a checksum on another thread as it is read."""
 
     def __init__(self, stream: BinaryIO, thread: Executor) -> None:
         self._stream, self._thread = stream, thread
@@ -210,7 +210,7 @@ class _Summed(io.RawIOBase):
         return len(piece)
 
     def hexdigest(self) -> str:
-        """Return the sum of all bytes, also of those that nobody asked for."""
+        """Return the checksum of all bytes, reading the rest of the stream."""
         while self.read(CHUNK_NBYTES):
             pass
         if self._adding is not None:
@@ -219,7 +219,7 @@ class _Summed(io.RawIOBase):
 
 
 def _head_of(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
-    """Return the first bytes of a stream, and the stream with them."""
+    """Return the first bytes of a stream, and the stream with them put back."""
     head = b""
     while len(head) < _HEAD_NBYTES and (more := stream.read(_HEAD_NBYTES - len(head))):
         head += more

@@ -1,4 +1,4 @@
-"""Names of mates: the forms that machines and archives write, and mates that are not in order."""
+"""Check the names of mates in all common forms, and detect swapped mates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"(?:[ \t]([12]):[YN]:[0-9]|/([12])(?=[ \t]|$))", re.IGNORE
 
 
 def check_mates(first: SequenceBatch, second: SequenceBatch, done: int) -> None:
-    """Compare the names of mates, and warn where the first pair is in the wrong order.
+    """Compare the names of mates, and warn if the first pair is in the wrong order.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def check_mates(first: SequenceBatch, second: SequenceBatch, done: int) -> None:
 
 
 def _first_unlike(first: SequenceBatch, second: SequenceBatch) -> tuple[int, tuple[int, int]]:
-    """Return the first pair with other names, or their number; and the numbers of its mates."""
+    """Return the first pair with different names, or the number of pairs; and mate numbers."""
     pair = native().unlike_names(first.names, first.name_offsets, second.names, second.name_offsets)
     if pair > 0:
         # Some are in the usual form, and so are all, or they are no pairs.
@@ -80,7 +80,7 @@ def _first_unlike(first: SequenceBatch, second: SequenceBatch) -> tuple[int, tup
 
 
 class _Names:
-    """Where names without the numbers of mates are, and these numbers, 0 of none."""
+    """Spans of names without mate numbers, and these numbers, 0 for none."""
 
     def __init__(self, batch: SequenceBatch) -> None:
         self.text = batch.names
@@ -102,7 +102,7 @@ class _Names:
         self.ends = ends - width * is_marked
 
     def leave_out_spots(self) -> None:
-        """Take run.1 for the first spot of a run, and not for a mate: that is run.1.1."""
+        """Treat run.1 as the first spot of a run rather than as a mate: that is run.1.1."""
         dots = np.append(0, np.cumsum(self.text == _DOT))
         is_spot = (self.text[np.minimum(self.ends, len(self.text) - 1)] == _DOT) & (
             dots[self.ends] == dots[self.starts]
@@ -111,7 +111,7 @@ class _Names:
 
 
 def _warn_of_order(first: SequenceBatch, second: SequenceBatch, numbers: tuple[int, int]) -> None:
-    """Warn where the names of the first pair are those of second mates, or of one file."""
+    """Warn if the first pair's names are those of second mates, or of one file."""
     if 0 in numbers:
         names = first.name(0), second.name(0)
         found = [match and int(match[1] or match[2]) for match in map(_NUMBER.search, names)]

@@ -1,4 +1,4 @@
-"""Ranges of the text of sequence files, each read by itself: of plain files and of BGZF."""
+"""Divide plain and BGZF files into independently readable ranges of text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEPT = {"line": 0, ">": 1}
 
 
 class TextRange(NamedTuple):
-    """Some records of a file, or some lines of FASTA.
+    """Range of a file: some records, or some lines of FASTA.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class TextRange(NamedTuple):
 
 
 def ranges_of(file: str, nbytes: int, *, whole: bool = False) -> list[TextRange]:
-    """Return ranges of about so many bytes of the file; one where it cannot be divided.
+    """Return ranges of about a given size; one range if the file cannot be divided.
 
     Parameters
     ----------
@@ -136,14 +136,14 @@ def batches_of_range(
 
 
 def text_of_range(part: TextRange) -> Iterator[bytes]:
-    """Yield the text of a range of whole records; of a file that is not divided, all of it."""
+    """Yield the text of a range of complete records; all text of an undivided file."""
     if not part.kind:
         return text_of(part.file)
     return _RangeText(part, 0).chunks()
 
 
 def _kind_of(text: bytes) -> str:
-    """Return what ranges of a text that begins so begin with, or nothing."""
+    """Return the record marker for a text with this beginning, or nothing."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     end = min(at for at in (text.find(b"\n"), text.find(b"\r"), len(text)) if at >= 0)
     if text[end : end + 1] == b"\r":
@@ -161,7 +161,7 @@ def _text_of_head(head: bytes) -> bytes:
 
 
 def _blocks_of(stream: BinaryIO) -> list[tuple[int, int | None]]:
-    """Return where the text and the bytes of each block of BGZF begin.
+    """Return the text and byte offsets of each block of BGZF.
 
     None when one is wrong, or the last one is not empty: then the file is cut short.
     """
@@ -183,7 +183,7 @@ def _blocks_of(stream: BinaryIO) -> list[tuple[int, int | None]]:
 
 
 class _RangeText:
-    """The text of a range, as a parser takes it.
+    """Text of a range as a stream for a parser.
 
     Attributes
     ----------
@@ -204,14 +204,14 @@ class _RangeText:
         self.continues = bool(is_line and self._begin and not self._begin.startswith(b">"))
 
     def _begun(self) -> bytes:
-        """Return text from the first start behind the first byte on."""
+        """Return text from the first record start behind the first byte on."""
         rest = self._next_start(b"", skips=True)
         last = self._part.last
         # A start behind the last byte is the next range's.
         return b"" if last >= 0 and self._at > last else rest or b""
 
     def _next_start(self, text: bytes, *, skips: bool) -> bytes | None:
-        """Return the text from the next start on, None at the end; `_at` is where it begins."""
+        """Return the text from the next record start (`_at`) on, None at the end."""
         while True:
             match = self._found.search(text)
             if match:
@@ -248,7 +248,7 @@ class _RangeText:
         yield from self._to_the_end(text)
 
     def _to_the_end(self, text: bytes) -> Iterator[bytes]:
-        """Yield text up to the next start, and what follows of its record."""
+        """Yield text up to the next record start, and the rest of that record."""
         while (match := self._found.search(text)) is None:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -301,7 +301,7 @@ def _text_of_blocks(file: str, stream: BinaryIO) -> Iterator[bytes]:
 
 
 def blocks_from(file: str, stream: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield blocks of BGZF from where a stream is, some at a time: their places and their text."""
+    """Yield blocks of BGZF from a stream's position on, with their offsets and text."""
     packed, place = b"", stream.tell()
     while more := stream.read(CHUNK_NBYTES):
         packed += more

@@ -1,4 +1,4 @@
-"""Reads of files as tasks read them: by ranges, by numbers of records, or one after another."""
+"""Read files as tasks do: by range, by record number, or sequentially."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ALL_LETTERS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class ReadFiles:
-    """Files of reads, and how they are read.
+    """Files of reads, and the options for reading them.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class ReadFiles:
 
     @property
     def sides(self) -> list[tuple[str, ...]]:
-        """The one file, or the two of mates, that are read together."""
+        """The single file, or the two files of mates, to read together."""
         if self.mates is None:
             return [(file,) for file in self.files]
         return list(zip(self.files, self.mates, strict=True))
@@ -76,7 +76,7 @@ class ReadFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReadReads:
-    """What a task read, as far as the client asked for it.
+    """Facts about a task's reads that the client requested.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class ReadReads:
 
 
 class FilePlan(NamedTuple):
-    """How a file is divided.
+    """Division of a file.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class FilePlan(NamedTuple):
 
 
 def sizes_of(files: list[str]) -> list[int | None]:
-    """Return the bytes of files and of what URLs name, None of what is not there."""
+    """Return the bytes of files and URLs, None for missing ones."""
     return [_size_of(file) for file in files]
 
 
@@ -135,7 +135,7 @@ def _size_of(file: str) -> int | None:
 
 
 def planned(file: str, batch_letters: int, paired: bool) -> FilePlan:
-    """Return ranges of a file: of a batch of reads each, or of pairs, whose records are counted."""
+    """Return ranges of a file of one batch each, or of pairs with records to count."""
     with opened(file) as stream:
         nbytes = stream.seek(0, os.SEEK_END) if stream.seekable() else 0
     ranges = ranges_of(file, batch_letters, whole=True)
@@ -146,14 +146,14 @@ def planned(file: str, batch_letters: int, paired: bool) -> FilePlan:
 
 
 def _joined(ranges: list[TextRange], n: int) -> list[TextRange]:
-    """Return ranges of n neighbouring ones each."""
+    """Return ranges that join n neighbouring ones each."""
     firsts = ranges[::n]
     lasts = [each.first for each in firsts[1:]] + [-1]
     return [each._replace(last=last) for each, last in zip(firsts, lasts, strict=True)]
 
 
 def batch_of_text(name: str, text: Iterator[bytes]) -> SequenceBatch | None:
-    """Return the records of some text of a file, all whole, or None when there is no text.
+    """Return the complete records of a file's text, or None for empty text.
 
     Raises
     ------
@@ -165,12 +165,12 @@ def batch_of_text(name: str, text: Iterator[bytes]) -> SequenceBatch | None:
 
 
 def read_range(part: TextRange, files: ReadFiles, kept: str) -> list[Any]:
-    """Return the batch of the reads that begin in a range, and what of it the client has."""
+    """Return the batch of the reads that begin in a range, and the client's part of it."""
     return _batch_of(batch_of_text(part.file, text_of_range(part)), None, files, kept)
 
 
 def read_cut(cuts: list[Cut], before: int, files: ReadFiles, kept: str) -> list[Any]:
-    """Return the batch of pairs in one or two files, behind so many; and the client's part of it.
+    """Return a batch of pairs from one or two files by number, and the client's part of it.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def _side_of(cut: Cut, first_number: int) -> SequenceBatch:
 
 
 class OpenReads:
-    """Files that a worker reads from their beginning; a task's result.
+    """Files that one worker reads sequentially; a task's result.
 
     It is open where the last batch ended, and begins anew where that is another place: after it
     was moved to another worker, or made anew.
@@ -256,7 +256,7 @@ class OpenReads:
 
 
 def read_next(reader: OpenReads, start: int, files: ReadFiles, kept: str) -> list[Any]:
-    """Return the batch from a number of a read on, the client's part of it, and where it ends.
+    """Return the batch from a read number on, the client's part of it, and its end.
 
     It has no reads at the end of the files.
     """
@@ -272,7 +272,7 @@ def _batch_of(
     kept: str,
     consumed: int = 0,
 ) -> list[Any]:
-    """Return arrays as an index's `call` takes them, with qualities; and the client's part."""
+    """Return arrays for an index's `call`, with qualities, and the client's part."""
     if first is None:
         none = [np.empty(0, np.uint8), np.zeros(1, np.int64)]
         return [(none * (1 + files.is_paired), {}), ReadReads(None, None, consumed)]
@@ -288,7 +288,7 @@ def _batch_of(
 
 
 def _kept(batch: SequenceBatch, kept: str) -> SequenceBatch:
-    """Return what of a batch goes to the client."""
+    """Return the part of a batch for the client."""
     if kept == "letters":
         return batch
     none = np.empty(0, np.uint8)
@@ -299,7 +299,7 @@ def _kept(batch: SequenceBatch, kept: str) -> SequenceBatch:
 
 
 def _packed(batch: SequenceBatch | None) -> Any:
-    """Return what travels of a batch."""
+    """Return the part of a batch to send."""
     if batch is None or len(batch.letters) or batch.qualities is not None or not len(batch):
         return batch
     first, step = int(batch.numbers[0]), int(batch.numbers[1:2].sum() - batch.numbers[:1].sum())

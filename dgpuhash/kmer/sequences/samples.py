@@ -1,4 +1,4 @@
-"""Tables of samples and their files."""
+"""Read tables of samples and their files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
 
 def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
-    """Return the samples of a table with the columns sample, r1 and, for pairs, r2, parted by tabs.
+    """Read a tab-separated table of samples with columns sample, r1 and, for pairs, r2.
 
     A first line ``sample<TAB>r1<TAB>r2``, empty lines and lines that begin with ``#`` are left
     out. A name may come once only.

@@ -1,1 +1,1 @@
-"""Server that keeps k-mer indexes in memory and answers the reads that clients send."""
+"""Server for k-mer indexes: load once, classify the reads of many clients."""

@@ -1,4 +1,4 @@
-"""Index on a server: reads are sent there, and their calls come back."""
+"""ServedIndex: client of a k-mer server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CALLS = ("taxids", "hits", "detail_offsets", "detail_taxids", "detail_counts")
 
 
 class ServedIndex:
-    """Index that ``dgpuhash kmer serve`` has: classifies the reads that this process sends.
+    """Index on a ``dgpuhash kmer serve`` server, for classifying this process's reads.
 
     Calls are those of the index itself. It is the epoch of the database that there was when this
     connected: connect again for a newer one.
@@ -109,7 +109,7 @@ class ServedIndex:
 
     @property
     def targets(self) -> Targets:
-        """The references in the order of their numbers, without their files."""
+        """References in the order of their numbers, without file names."""
         return self._rule.targets
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class ServedIndex:
     def call(
         self, *arrays: HasArray | KeysLike | None, detail: bool = False, **options: Any
     ) -> Calls:
-        """Return the calls of reads or pairs in arrays, as the index itself does, on the host.
+        """Return the calls of reads or pairs in arrays, on the host.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class ServedIndex:
         *,
         detail: bool = False,
     ) -> Iterator[tuple[Item, Calls]]:
-        """Yield items and the calls of their batches in order; others are under way.
+        """Yield items and the calls of their batches in order, with later ones in flight.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class ServedIndex:
     def prepare(
         self, batches: Callable[[], Iterator[Sequence[HasArray | KeysLike | None]]], **options: Any
     ) -> dict[str, Any]:
-        """Return options for `call`, after a first pass over all reads where they need one.
+        """Return options for `call`, after a first pass over the reads if needed.
 
         See `SketchIndex.prepare`.
         """
@@ -219,7 +219,7 @@ class ServedIndex:
 
     @property
     def seen_minimizers(self) -> Callable[[], ServedMinimizers]:
-        """What begins to count the minimizers that calls find; of Kraken 2's rule."""
+        """Factory of a counter for the minimizers that calls find, under Kraken 2's rule."""
         taxonomy = self.taxonomy
         if self.rule != "kraken2" or taxonomy is None:
             raise AttributeError("minimizers are counted by the rule of Kraken 2 alone")
@@ -234,7 +234,7 @@ class ServedIndex:
         name_check: bool = True,
         **options: Any,
     ) -> Classification:
-        """Return the calls of the reads in files, which this process reads.
+        """Classify the reads of files, which this process reads.
 
         Parameters and errors are those of `Classification`, and of `call`.
         """
@@ -248,7 +248,7 @@ class ServedIndex:
         settings: Mapping[str, Any],
         beside: Mapping[str, np.ndarray],
     ) -> Iterator[tuple[Item, list[Mapping[str, np.ndarray]]]]:
-        """Yield items and the arrays of replies to their batches' pieces.
+        """Yield items with the reply arrays for the pieces of their batches.
 
         As many batches are under way as the server takes of a client.
         """
@@ -273,7 +273,7 @@ class ServedIndex:
 
 
 class ServedMinimizers(SeenMinimizers):
-    """Exact numbers of the minimizers that reads have; a server finds those of each piece."""
+    """Exact counts of reads' minimizers, as a server reports them for each piece."""
 
     owners = 1
 
@@ -284,7 +284,7 @@ class ServedMinimizers(SeenMinimizers):
 
 
 def pieces_of(batch: Batch, letters: int) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the arrays of a batch as messages have them, of about so many letters at a time.
+    """Yield the arrays of a batch in message form, of about a number of letters each.
 
     Examples
     --------
@@ -318,7 +318,7 @@ def pieces_of(batch: Batch, letters: int) -> Iterator[dict[str, np.ndarray]]:
 
 
 def _rule_of(name: str, opened: Message) -> Rule:
-    """Return the rule that a server's message has, with taxonomy and targets."""
+    """Return the rule in a server's message, with taxonomy and targets."""
     header = {"told": {}, **opened.fields["header"]}
     raw = dict(opened.arrays)
     try:
@@ -333,7 +333,7 @@ def _rule_of(name: str, opened: Message) -> Rule:
 
 
 class _Connection:
-    """A connection to a server, on a thread of its own; requests are answered in order.
+    """Connection to a server on its own thread; replies come in order.
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ class _Connection:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def ask(self, request: Message) -> Future[Message]:
-        """Send a request, and return what will be its reply."""
+        """Send a request; return a future of its reply."""
         reply: Future[Message] = Future()
         if self._channel is None:
             raise ClosedError("the connection to the server was closed; connect again")
@@ -433,7 +433,7 @@ class _Connection:
             channel.close()
 
     async def _receive(self, channel: Channel) -> None:
-        """Receive replies until the connection ends, and then fail what waits."""
+        """Receive replies until the connection ends, then fail pending requests."""
         lost = f"{self.address} closed the connection; see the server's log, and repeat the command"
         failure: BaseException = OSError(lost)
         try:
@@ -470,7 +470,7 @@ _TLS = "both need certificates of one authority, below distributed.comm.tls of D
 
 
 def _error_of(message: Message) -> BaseException:
-    """Return the error that a message has, of this package's own or an OSError."""
+    """Return the error in a message, of this package's class or an OSError."""
     name, text = message.fields["error"], message.fields["text"]
     kind = getattr(errors, name, None) if name in errors.__all__ else None
     return kind(text) if isinstance(kind, type) and issubclass(kind, Exception) else OSError(text)

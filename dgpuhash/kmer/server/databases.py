@@ -1,4 +1,4 @@
-"""Databases of a server: saved indexes by name, the epochs of each, and their answers to reads."""
+"""Databases of a server: saved indexes by name and epoch, and their calls of reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Epoch:
-    """Index as a file had it; a client keeps the epoch that it opened.
+    """Index loaded from one version of a file; a client stays with the epoch it opened.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ class Epoch:
         self._arrays = {key: _bytes_of(array) for key, array in arrays.items()}
 
     def opened(self, **limits: int) -> Message:
-        """Return what a client needs to know of the index, and limits of its messages."""
+        """Return the index's facts for a client, and the limits of its messages."""
         return Message("opened", {**self._fields, **limits}, self._arrays)
 
     def answer(self, request: Message) -> Message:
-        """Return the calls of a batch of reads, or the error of it."""
+        """Return the calls of a batch of reads, or its error."""
         try:
             return Message("called", {}, self._called(request))
         except DgpuhashError as error:
@@ -90,7 +90,7 @@ class Epoch:
 
 
 class Databases:
-    """Databases by their names; `renew` loads those whose files are others now.
+    """Databases by name; `renew` reloads those with changed files.
 
     Parameters
     ----------
@@ -122,16 +122,16 @@ class Databases:
 
     @property
     def threads(self) -> int:
-        """Pieces of reads that are called at a time."""
+        """Number of pieces called at the same time."""
         return 2 if self._client is None else _TASKS
 
     @property
     def piece_letters(self) -> int:
-        """Letters of a piece, but for longer reads."""
+        """Letters of a piece; a longer read is a piece by itself."""
         return _PIECE_LETTERS[self._device] if self._client is None else _TASK_LETTERS
 
     def epoch(self, name: str) -> Epoch:
-        """Return the newest epoch of a database; no name is that of the only one.
+        """Return the newest epoch of a database, by default of the only one.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class Databases:
         return self._epochs[name]
 
     def renew(self, say: Callable[[str], object]) -> None:
-        """Load the databases whose files were replaced, where both epochs fit the memory."""
+        """Load the databases with replaced files, if both epochs fit the memory."""
         for name, path in self._paths.items():
             try:
                 stamp = _stamp(path)
@@ -166,7 +166,7 @@ class Databases:
         self._epochs[name], self._stamps[name] = Epoch(name, index), stamp
 
     def _check_room(self, path: str) -> None:
-        """Raise MemoryError unless an index of a file fits beside those that are there."""
+        """Raise MemoryError if a file's index does not fit beside the loaded ones."""
         needed, before = _nbytes_in_memory(path), 0
         find = memory_of(self._client, self._mode, self._device)
         if find is None:
@@ -182,12 +182,12 @@ class Databases:
 
 
 def failure(error: BaseException, kind: str = "error") -> Message:
-    """Return a message that an error is sent by."""
+    """Return the message that reports an error."""
     return Message(kind, {"error": type(error).__name__, "text": str(error)})
 
 
 def named_paths(texts: Sequence[str]) -> dict[str, str]:
-    """Return paths by the names of databases, from texts of the form ``NAME=PATH`` or ``PATH``.
+    """Return paths by database name, from texts ``NAME=PATH`` or ``PATH``.
 
     Without a name it is that of the file, up to its first dot.
 
@@ -215,7 +215,7 @@ def named_paths(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _stamp(path: str) -> Any:
-    """Return what differs when a file was replaced; None of a URL."""
+    """Return a value that changes if a file is replaced; None for a URL."""
     if "://" in path:
         return None
     status = Path(path).stat()
@@ -227,7 +227,7 @@ def _nbytes_in_memory(path: str) -> int:
 
 
 def _reads_in(arrays: Arrays) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-    """Return letters and offsets of a message's reads, and of mates, and qualities.
+    """Return letters, offsets and qualities of a message's reads and mates.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def _bits(packed: np.ndarray, n: int) -> np.ndarray:
 
 
 def _arrays_of(answer: Any) -> dict[str, np.ndarray]:
-    """Return the arrays of calls, with those of minimizers; or of candidates."""
+    """Return the arrays of calls with their minimizers, or of candidates."""
     if isinstance(answer, list) and (not answer or isinstance(answer[0], TopLists)):
         top = concatenated(backends.get("cpu"), answer)
         return {each.name: getattr(top, each.name) for each in fields(top)}

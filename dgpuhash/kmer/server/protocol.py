@@ -1,4 +1,4 @@
-"""Messages between the k-mer server and its clients: JSON heads and plain arrays, never pickles.
+"""Protocol between k-mer server and client: JSON heads and plain arrays, no pickles.
 
 A connection begins with `MAGIC` and the sender's version, from either side. Each message is the
 length of its head, the head in JSON, and the bytes of its arrays. The head names a kind, fields and
@@ -38,11 +38,11 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class BadMessage(ConnectionError):
-    """Bytes that are no message of the protocol, or more of them than are accepted."""
+    """Bytes that violate the protocol or its size limits."""
 
 
 def check_size(nbytes: int, most: int) -> None:
-    """Raise UnsupportedError when a request has more bytes than a server takes."""
+    """Raise UnsupportedError if a request exceeds the server's size limit."""
     if nbytes > most:
         raise UnsupportedError(
             f"a read, and those sent with it, have {nbytes:,} bytes, more than the {most:,} that "
@@ -63,7 +63,7 @@ class Message(NamedTuple):
         return sum(array.nbytes for array in self.arrays.values())
 
     def head(self) -> bytes:
-        """Return what is sent before the arrays.
+        """Return the bytes before the arrays.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Message(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """Fields of a kind of message and their types; its arrays and their dtypes.
+    """Schema of a kind of message: types of its fields, dtypes of its arrays.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ _DTYPES = {"|u1", "|i1", "<u2", "<u4", "<i4", "<u8", "<i8"}
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a message whose arrays were not read yet."""
+    """Head of a message before its arrays are read."""
 
     kind: str
     fields: dict[str, Any]
@@ -131,7 +131,7 @@ class Head:
 
     @property
     def answered_nbytes(self) -> int:
-        """Bytes of the arrays of reads, and of what answers them."""
+        """Bytes of the arrays of reads and of their reply."""
         _, shape = self.shapes.get("sizes", ("", ()))
         lists = self.fields["options"].get("maxcand", 2)
         rows = math.prod(shape) * (max(lists, 1) if type(lists) is int else 1)
@@ -139,7 +139,7 @@ class Head:
 
     @classmethod
     def of(cls, text: bytes, schemas: Mapping[str, Schema]) -> Head:
-        """Return the head that a text is, or raise BadMessage.
+        """Parse the head of a message, or raise BadMessage.
 
         Examples
         --------
@@ -222,7 +222,7 @@ class Channel:
                         await self._writer.drain()
 
     async def receive_head(self, schemas: Mapping[str, Schema], most: int) -> Head:
-        """Return the head of the next message, however long there is none.
+        """Return the head of the next message, waiting without a limit.
 
         Raises
         ------
@@ -239,7 +239,7 @@ class Channel:
         return Head.of(text, schemas)
 
     async def receive_arrays(self, head: Head) -> Message:
-        """Return the message of a head, whose arrays are read."""
+        """Read the arrays of a head; return the message."""
         arrays = {}
         for name, (dtype, shape) in head.shapes.items():
             array = np.empty(shape, dtype)
@@ -254,7 +254,7 @@ class Channel:
                 buffer[start:end] = await self._reader.readexactly(end - start)
 
     async def linger(self) -> None:
-        """Take no more, and let the other side read what was sent last, until it closes.
+        """Stop reading, and wait for the other side to read the last message and close.
 
         Bytes that were not read would have its system drop what it was sent.
         """
@@ -266,11 +266,11 @@ class Channel:
                     pass
 
     def close(self) -> None:
-        """Close the connection at once, what was not sent is lost."""
+        """Close the connection at once; unsent data is lost."""
         self._writer.transport.abort()
 
     async def finish(self, *, at_once: bool = False) -> None:
-        """Close the connection, once all is sent or at once, and wait for its end."""
+        """Close the connection, after sending all or at once, and wait for its end."""
         try:
             if not at_once:
                 self._writer.close()
@@ -283,14 +283,14 @@ class Channel:
 
 
 def _plain(value: Any) -> Any:
-    """Return a scalar of NumPy as JSON takes it."""
+    """Return a NumPy scalar as a JSON value."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{value!r} cannot be sent to a server; pass a number or a text")
 
 
 class Address(NamedTuple):
-    """Where a server listens: ``tcp://host:port``, ``tls://host:port`` or ``unix:///path``.
+    """Address of a server: ``tcp://host:port``, ``tls://host:port`` or ``unix:///path``.
 
     Examples
     --------
@@ -305,7 +305,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Address:
-        """Return the address that a text is.
+        """Parse an address.
 
         Raises
         ------
@@ -333,7 +333,7 @@ class Address(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
     def tls(self, *, listens: bool) -> ssl.SSLContext | None:
-        """Return what encrypts connections, as Dask's configuration says; None of no TLS.
+        """Return the TLS context of Dask's configuration; None without TLS.
 
         Raises
         ------

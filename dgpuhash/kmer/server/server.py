@@ -1,4 +1,4 @@
-"""Server of k-mer databases: clients send reads and get calls, by turns and within its memory."""
+"""Asynchronous server of k-mer databases, fair between clients and bounded in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Budget:
-    """Bytes that may be taken, in the order of asking.
+    """Memory budget in bytes, granted in order of request.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Budget:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, nbytes: int) -> None:
-        """Take bytes, once there are as many and who came before has theirs."""
+        """Take bytes, after waiting for earlier requests and for enough free bytes."""
         if not self._waiting and nbytes <= self.free:
             self.free -= nbytes
             return
@@ -80,7 +80,7 @@ class Budget:
 
 @dataclass(eq=False, slots=True)
 class _Piece:
-    """Reads that a client sent, and the message that answers them once they are called."""
+    """Reads of a client, and the reply once they are called."""
 
     epoch: Epoch
     request: Message
@@ -90,7 +90,7 @@ class _Piece:
 
 @dataclass(eq=False, slots=True)
 class _Client:
-    """A connection: pieces that wait for their turn, and replies in the order of requests."""
+    """Connection with its waiting pieces and its replies in request order."""
 
     channel: Channel
     budget: Budget
@@ -107,7 +107,7 @@ class _Client:
 
 
 class Server:
-    """Server of databases on one address; `run` serves until `stop`.
+    """Server for databases at one address; `run` serves until `stop`.
 
     Requests are read while their bytes fit a limit, of all clients and of each. Clients take turns:
     at each the oldest piece of one is called. A client's memory is free once it is gone. The server
@@ -149,7 +149,7 @@ class Server:
         self._renewing: asyncio.Future[None] | None = None
 
     async def run(self, ready: Callable[[str], object]) -> None:
-        """Serve until `stop`; `ready` is called with the address once clients can connect.
+        """Serve until `stop`; call `ready` with the address once clients can connect.
 
         Raises
         ------
@@ -175,14 +175,14 @@ class Server:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
-        """Refuse what waits, finish what is called, and end `run`; of any thread."""
+        """Refuse waiting pieces, finish running ones, and end `run`; thread-safe."""
         assert self._loop is not None
         # It may have ended already.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     def renew(self) -> None:
-        """Load databases whose files were replaced, beside the calls that go on."""
+        """Load databases with replaced files, while calls go on."""
         if self._renewing is not None and not self._renewing.done():
             self._say("databases are being loaded already")
             return
@@ -241,7 +241,7 @@ class Server:
                 await channel.finish()
 
     async def _serve(self, client: _Client) -> None:
-        """Read and answer requests side by side; end with the first that ends."""
+        """Read and answer requests concurrently; end when either does."""
         client.reading = asyncio.create_task(self._read(client))
         writing = asyncio.create_task(self._write(client))
         both = {client.reading, writing}
@@ -265,7 +265,7 @@ class Server:
             await asyncio.gather(*both, return_exceptions=True)
 
     def _refuse(self, client: _Client, error: BaseException) -> None:
-        """Answer a client's waiting pieces by an error, and end its connection with it."""
+        """Answer a client's waiting pieces with an error, and end its connection."""
         while client.pieces:
             client.pieces.popleft().reply.set_result(failure(error))
         last: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -274,7 +274,7 @@ class Server:
         client.replies.put_nowait(None)
 
     async def _read(self, client: _Client) -> None:
-        """Read requests as far as there is memory, until the client ends."""
+        """Read requests while memory is available, until the client ends."""
         loop = asyncio.get_running_loop()
         while True:
             head = await client.channel.receive_head(protocol.REQUESTS, protocol.HEAD_NBYTES)
@@ -322,7 +322,7 @@ class Server:
         self._budget.give(nbytes)
 
     async def _write(self, client: _Client) -> None:
-        """Send replies in the order of requests, and give their memory back."""
+        """Send replies in request order, and release their memory."""
         while (item := await client.replies.get()) is not None:
             reply, nbytes = item
             try:
@@ -334,13 +334,13 @@ class Server:
             self._queue(client)
 
     def _queue(self, client: _Client) -> None:
-        """Give a client a turn, behind all that wait for one, unless it has no use for it."""
+        """Queue a client for a turn, if it has pieces and no turn yet."""
         if client.pieces and not client.is_queued and client.unsent <= client.budget.nbytes:
             client.is_queued = True
             self._ready.put_nowait(client)
 
     async def _call(self) -> None:
-        """Call one piece after another, of each client in turn."""
+        """Call pieces one after another, taking clients in turn."""
         loop = asyncio.get_running_loop()
         while True:
             client = await self._ready.get()
@@ -355,7 +355,7 @@ class Server:
                 piece.reply.set_result(reply)
 
     def _free(self, client: _Client) -> None:
-        """Free the memory of a client that is gone."""
+        """Free the memory of a departed client."""
         self._clients.discard(client)
         client.pieces.clear()
         while not client.replies.empty():
@@ -365,7 +365,7 @@ class Server:
                 self._give(client, item[1])
 
     async def _finish(self) -> None:
-        """Refuse what waits, and let replies of what is called go out."""
+        """Refuse waiting pieces, and send the replies of running ones."""
         for client in self._clients:
             if client.reading is not None:
                 client.reading.cancel()
@@ -379,7 +379,7 @@ _SAID = (BadMessage, ClosedError, UnsupportedError)
 
 
 def _check_free(address: Address) -> None:
-    """Raise ExistsError unless a socket's path is free, or left behind by a server that is gone."""
+    """Raise ExistsError unless a socket path is free or left by a dead server."""
     try:
         mode = Path(address.path).stat().st_mode
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Sketches of windows in a multimap: MetaCache's rule."""
+"""MetaCache's rule: a multimap from sketches of windows to their locations."""

@@ -1,4 +1,4 @@
-"""References into the features of an index and their locations."""
+"""Build the multimap from references' features to their locations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table_settings(settings: SketchSettings, device: Device) -> dict[str, Any]:
 
 
 def are_few(rows: int, table: MultiMap) -> bool:
-    """Return whether so many locations are best added to lists that stay where they are."""
+    """Return whether locations are few enough to append to the lists in place."""
     return rows * _FEW < len(table)
 
 
@@ -50,7 +50,7 @@ def append(
     settings: SketchSettings,
     dropped: HashSet,
 ) -> None:
-    """Add features and locations to a table as `stored` does, beside the lists that it has."""
+    """Add features and locations to a table in place, as `stored` does."""
     for features, locations in found:
         if len(dropped):
             stays = ~dropped.contains(features)
@@ -69,7 +69,7 @@ def stored(
     settings: SketchSettings,
     dropped: HashSet,
 ) -> MultiMap:
-    """Return a table with features and locations, too.
+    """Return a table extended by features and locations.
 
     Features in `dropped` are left out; overpopulated ones go there from the table, where the
     settings say so.
@@ -97,7 +97,7 @@ def stored(
 
 
 def held_nbytes(backend: Backend) -> int:
-    """Return how many bytes of features and locations are held before they go to a file."""
+    """Return the buffer size in bytes before features and locations are spilled."""
     if backend.name == "cpu":
         return HELD_NBYTES
     return max(backend.memory()[0] // 4, HELD_NBYTES)
@@ -106,7 +106,7 @@ def held_nbytes(backend: Backend) -> int:
 def batches_of_references(
     backend: Backend, references: References | TargetRun, settings: SketchSettings
 ) -> Iterator[Batch]:
-    """Yield letters and offsets on the backend, targets and starts of pieces, and if one goes on.
+    """Yield letters, offsets, targets, starts of pieces, and whether the last one goes on.
 
     See `ReferenceBatch`.
     """
@@ -122,7 +122,7 @@ def batches_of_references(
 def batches_of_letters(
     backend: Backend, settings: SketchSettings, letters: Any, offsets: np.ndarray, first: int
 ) -> Iterator[Batch]:
-    """Yield the same of references in one array, whose offsets are on the host.
+    """Yield the same for references in one array, with offsets on the host.
 
     `first` is the number of the first target.
     """
@@ -153,12 +153,12 @@ _LOCATION, _OFFSET = np.dtype(np.uint64), np.dtype(np.int64)
 
 
 def size_of(table: MultiMap) -> tuple[int, int, int, int]:
-    """Return the numbers of features and of locations, the most of one feature, and bytes."""
+    """Return numbers of features and locations, most locations of a feature, and bytes."""
     return table.n_keys, len(table), table._lists.longest_list(), table.nbytes
 
 
 def joined_sizes(sizes: Sequence[tuple[int, int, int, int]]) -> dict[str, float]:
-    """Return figures of tables that have other features each, from what `size_of` returns."""
+    """Return figures of tables with disjoint features, from results of `size_of`."""
     features, locations, longest, nbytes = zip(*sizes, strict=True)
     return {
         "features": sum(features),
@@ -171,7 +171,7 @@ def joined_sizes(sizes: Sequence[tuple[int, int, int, int]]) -> dict[str, float]
 
 
 def arrays_of(backend: Backend, table: MultiMap, dropped: HashSet) -> dict[str, np.ndarray]:
-    """Return what a file of an index has of its features, on the host."""
+    """Return the arrays of an index's features for a file, on the host."""
     *lists, order = table._lists.ordered_lists()
     features, offsets, locations = map(backend.to_host, lists)
     return {
@@ -186,7 +186,7 @@ def arrays_of(backend: Backend, table: MultiMap, dropped: HashSet) -> dict[str, 
 def saved_arrays(
     backend: Backend, table: MultiMap, dropped: HashSet
 ) -> dict[str, np.ndarray | Pieces]:
-    """Return the same as they are written, some features on the host at a time."""
+    """Return the same lazily, with some features on the host at a time."""
     saved = table._lists.saved_lists()
     return {
         "features": saved.pop("keys"),
@@ -200,7 +200,7 @@ def saved_arrays(
 def lists_in(
     arrays: Buffers, feature: np.dtype[Any], windows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features, offsets and locations of a file, in which each location is a window.
+    """Return features, offsets and locations of a file whose locations are windows.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def lists_in(
 
 
 def digests_of(features: np.ndarray, offsets: np.ndarray, locations: np.ndarray) -> dict[str, str]:
-    """Return the SHA-256 sums of lines of features, in the order of the lines' bytes.
+    """Return SHA-256 sums of the features' text lines in byte order.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def digests_of(features: np.ndarray, offsets: np.ndarray, locations: np.ndarray)
 
 
 def sums_of(lines: Iterable[tuple[Any, Any]]) -> dict[str, str]:
-    """Return the sums of lines of locations and of counts, as `lines_of` yields them."""
+    """Return the sums of lines of locations and counts from `lines_of`."""
     by_place, by_count = hashlib.sha256(), hashlib.sha256()
     for places, counts in lines:
         by_place.update(places)
@@ -265,7 +265,7 @@ def sums_of(lines: Iterable[tuple[Any, Any]]) -> dict[str, str]:
 
 
 def texts_of(features: np.ndarray) -> np.ndarray:
-    """Return features as text, whose order is that of the lines; see `digests_of`."""
+    """Return features as text in line order; see `digests_of`."""
     import pyarrow as pa
 
     # A blank is below all digits, so that the lines have the order of the numbers' letters.
@@ -276,7 +276,7 @@ def texts_of(features: np.ndarray) -> np.ndarray:
 def lines_of(
     features: np.ndarray, offsets: np.ndarray, locations: np.ndarray
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield lines of some features after another: of their locations, and of their counts."""
+    """Yield blocks of lines of features: with their locations, and with their counts."""
     import pyarrow as pa
 
     counts = np.diff(offsets)
@@ -299,7 +299,7 @@ def lines_of(
 
 
 def _join(*parts: Any) -> Any:
-    """Return text of which the parts are columns of numbers or text, or single texts."""
+    """Return lines joined from columns of numbers or text and constant texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

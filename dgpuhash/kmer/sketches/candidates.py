@@ -1,4 +1,4 @@
-"""Hits of reads into candidates, these into calls, and which targets candidates cover."""
+"""Turn hits into candidates, candidates into calls, and compute targets' coverage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORD_BITS = 32
 
 
 class TargetLineages:
-    """What each target is at each rank.
+    """Ancestor of each target at each rank.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class TargetLineages:
         self._taxa: dict[int, Any] = {}
 
     def taxa(self, lowest: int) -> Any:
-        """Return each target's number at the first rank, from `lowest` on, that it has, or 0."""
+        """Return each target's taxon number at its first rank from `lowest` on, or 0."""
         if lowest not in self._taxa:
             above = self._numbers[:, lowest:]
             first = np.argmax(above != 0, axis=1)
@@ -67,7 +67,7 @@ class TargetLineages:
         return self._taxa[lowest]
 
     def taxids_of(self, taxa: Any, lowest: int) -> Any:
-        """Return the taxids of numbers that `taxa` gave; below 0 those of targets, from 1."""
+        """Return the taxids of numbers from `taxa`; targets are negative, from -1."""
         return -taxa.astype(np.int64) if lowest == 0 else self.taxids[taxa.astype(np.int64)]
 
 
@@ -138,7 +138,7 @@ def calls_of(
     kept: Any = None,
     detail: bool = False,
 ) -> Calls:
-    """Return the calls of reads with some candidates.
+    """Return the calls of reads, given their candidates.
 
     `kept`: of each target, whether it may be a candidate (uint8); None: all may.
     """
@@ -163,7 +163,7 @@ def calls_of(
 
 
 def concatenated(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
-    """Return the candidates of some reads and then of others."""
+    """Return the candidates of two sets of reads concatenated."""
     if len(parts) == 1:
         return parts[0]
     columns = ([getattr(part, each.name) for part in parts] for each in fields(TopLists))
@@ -173,7 +173,7 @@ def concatenated(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
 
 
 def merged(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
-    """Return the best candidates of reads among those in parts of the targets.
+    """Return the best candidates of reads over all parts of the targets.
 
     Of each taxon it is the one with most hits, of these that with the lowest target; then those
     with most hits, and of as many those with the lowest targets.
@@ -205,7 +205,7 @@ def merged(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
 
 
 class Coverage:
-    """Windows of targets in which reads found their candidates.
+    """Windows of targets that are covered by reads' candidates.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class Coverage:
         self._bits = backend.zeros(words, _WORD)
 
     def add(self, top: TopLists, options: CallOptions) -> None:
-        """Mark the windows of the best runs of candidates with hits enough."""
+        """Mark the windows of the best candidates with enough hits."""
         self._backend.run(
             kernel_named("candidate_cover"), top.targets.size,
             targets=top.targets, counts=top.counts, firsts=top.firsts, lasts=top.lasts,
@@ -230,7 +230,7 @@ class Coverage:
         )  # fmt: skip
 
     def kept(self, percentile: float) -> Any:
-        """Return whether each target stays (uint8).
+        """Return a mask of the targets to keep (uint8).
 
         Those go that make up `percentile` percent of the sum of all shares of windows, the least
         covered first, and those without a window.

@@ -1,4 +1,4 @@
-"""Index of sketches: MetaCache's rule."""
+"""SketchIndex: classify reads by MetaCache's rule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SketchIndex(LocalIndex):
-    """Features of reference sequences, and where they are: classifies reads as MetaCache does.
+    """Multimap from references' features to locations: MetaCache's rule.
 
     References are cut into windows; the lowest distinct hashes of a window's k-mers are its
     features. A `MultiMap` has the locations of each feature: target and window.
@@ -100,7 +100,7 @@ class SketchIndex(LocalIndex):
         progress: Callable[[int], object] | None = None,
         **settings: Unpack[SketchOptions],
     ) -> Self | DistributedSketchIndex:
-        """Return an index of the sequences in files.
+        """Build an index of the sequences in files.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class SketchIndex(LocalIndex):
         mode: IndexMode = "auto",
         **settings: Unpack[SketchOptions],
     ) -> Estimate:
-        """Return how large an index of the sequences in files will be, and whether it fits.
+        """Estimate the size of an index of the sequences in files, and whether it fits.
 
         Numbers are within 15 percent of the truth after all letters were sketched, of which a
         sample is kept.
@@ -196,7 +196,7 @@ class SketchIndex(LocalIndex):
         names: Sequence[str] | None = None,
         **settings: Unpack[SketchOptions],
     ) -> Self:
-        """Return an index of references in arrays, on their device.
+        """Build an index of references in arrays, on their device.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class SketchIndex(LocalIndex):
         taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        """Add references in arrays of the index's device, as `add` does those of files.
+        """Add references in arrays on the index's device, as `add` does for files.
 
         Parameters are those of `from_letters`; `taxonomy` may be None as for `add`.
 
@@ -249,7 +249,7 @@ class SketchIndex(LocalIndex):
         self._add_letters(letters, offsets, taxids, taxonomy=taxonomy, names=names)
 
     def stats(self) -> dict[str, Any]:
-        """Return what was read and what is stored.
+        """Return statistics of the references and of the stored features.
 
         Returns
         -------
@@ -269,7 +269,7 @@ class SketchIndex(LocalIndex):
         return self._rule.stats(self._sizes(), self._told)
 
     def digests(self) -> dict[str, str]:
-        """Return SHA-256 sums of all features' lines, in the order of their bytes.
+        """Return SHA-256 sums of all features' text lines in byte order.
 
         Returns
         -------
@@ -324,7 +324,7 @@ class SketchIndex(LocalIndex):
         return self._rule.calls(self._top_lists(batch, query), query)
 
     def prepare(self, batches: Callable[[], Iterator[Batch]], **options: Any) -> dict[str, Any]:
-        """Return options for `call`, after a first pass over all reads where they need one.
+        """Return options for `call`, after a first pass over the reads if needed.
 
         With ``cov_percentile`` the targets that reads cover least are found.
 
@@ -358,7 +358,7 @@ class SketchIndex(LocalIndex):
         name_check: bool = True,
         **options: Unpack[SketchCallOptions],
     ) -> Classification:
-        """Return the calls of the reads in files, made as they are asked for.
+        """Classify the reads of files, lazily.
 
         Parameters
         ----------

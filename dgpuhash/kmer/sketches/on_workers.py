@@ -1,4 +1,4 @@
-"""Index of sketches on the workers of a Dask cluster."""
+"""SketchIndex on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DistributedSketchIndex(WorkerIndex):
         return len(self.targets.names)
 
     def _settled(self, rule: Future, parts: list[Future]) -> list[Future]:
-        """Return parts of neighbouring targets with the first locations of each feature only."""
+        """Return parts limited to the first locations of each feature over all targets."""
         workers = self._workers
         least = -(-self.settings.cap // len(parts))
         crowded = workers.submit(
@@ -68,7 +68,7 @@ class DistributedSketchIndex(WorkerIndex):
         return self._prepared(tops, options)
 
     def prepare_files(self, files: ReadFiles, **options: Any) -> dict[str, Any]:
-        """Return options for `call_files`, as `prepare` does; workers read the files."""
+        """Return options for `call_files`, as `prepare`; workers read the files."""
 
         def tops(begin: Callable[[int, Future], Future]) -> Iterator[list[TopLists]]:
             for _, found in ReadsOnWorkers(self._workers, files, "sizes").asked(begin):
@@ -81,7 +81,7 @@ class DistributedSketchIndex(WorkerIndex):
         tops: Callable[[Callable[[int, Future], Future]], Iterator[list[TopLists]]],
         options: dict[str, Any],
     ) -> dict[str, Any]:
-        """Return options with what the candidates of all reads tell, which `tops` yields."""
+        """Return options adapted to the candidates of all reads, given in `tops`."""
         query: Any = self._rule.query(options)
         if not query.options.cov_percentile:
             return options
@@ -103,11 +103,11 @@ class DistributedSketchIndex(WorkerIndex):
         return super().call(*arrays, detail=detail, **options)
 
     def digests(self) -> dict[str, str]:
-        """Return the sums that `SketchIndex.digests` returns, of runs that workers sort."""
+        """Return the sums of `SketchIndex.digests`, from runs sorted on workers."""
         return sums_of(self._lines())
 
     def _lines(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield lines of features in order, some at a time; see `lines_of`."""
+        """Yield blocks of lines of features in order; see `lines_of`."""
         workers = self._workers
         runs = [workers.submit(text_run, part) for part in self._dealt()]
         locations = sum(workers.results([workers.submit(len, run) for run in runs]))
@@ -127,33 +127,33 @@ class DistributedSketchIndex(WorkerIndex):
 
 
 def features_with(part: SketchPart, least: int) -> np.ndarray:
-    """Return the features of a part with so many locations or more, on the host."""
+    """Return a part's features with a minimum number of locations, on the host."""
     backend = backends.get(part.table.device)
     features, offsets, _ = part.table.lists()
     return backend.to_host(features[offsets[1:] - offsets[:-1] >= least])
 
 
 def united(features: list[np.ndarray]) -> np.ndarray:
-    """Return distinct features, ascending."""
+    """Return the union of features, ascending."""
     return np.unique(np.concatenate(features))
 
 
 def counts_in(part: SketchPart, features: np.ndarray) -> np.ndarray:
-    """Return how many locations of some features a part has."""
+    """Return the number of a part's locations of each feature."""
     backend = backends.get(part.table.device)
     counts = part.table.count(backend.from_host(features))
     return backend.to_host(counts).astype(np.int64, copy=False)
 
 
 def stacked(counts: list[np.ndarray]) -> np.ndarray:
-    """Return counts of parts, a row of each."""
+    """Return counts of parts as rows of an array."""
     return np.stack(counts)
 
 
 def limited(
     rule: SketchRule, part: SketchPart, at: int, crowded: np.ndarray, counts: np.ndarray
 ) -> SketchPart:
-    """Return a part with as many locations of crowded features as those before it leave."""
+    """Return a part with crowded features cut to the locations left by earlier parts."""
     settings, backend = rule.settings, rule.backend
     allowed = np.maximum(settings.cap - counts[:at].sum(axis=0), 0)
     over = np.zeros(len(crowded), bool)
@@ -181,7 +181,7 @@ def limited(
 
 @dataclass(frozen=True, slots=True)
 class TextRun:
-    """The lists of a part in the order of the features' text, on the host; a task's result."""
+    """Lists of a part sorted by the features' text, on the host; a task's result."""
 
     texts: np.ndarray
     features: np.ndarray
@@ -192,7 +192,7 @@ class TextRun:
         return len(self.locations)
 
     def between(self, low: bytes, high: bytes | None) -> TextRun:
-        """Return the lists of features whose text is not below `low`, and below `high`."""
+        """Return the lists of features with text in the range [low, high)."""
         first = int(np.searchsorted(self.texts, low))
         last = len(self.texts) if high is None else int(np.searchsorted(self.texts, high))
         begin, end = self.offsets[first], self.offsets[last]
@@ -204,7 +204,7 @@ class TextRun:
 
 
 def text_run(part: SketchPart) -> TextRun:
-    """Return the lists of a part in the order of their features' text."""
+    """Return the lists of a part sorted by the features' text."""
     host = backends.get(part.table.device).to_host
     features, offsets, locations = map(host, part.table.lists())
     texts = texts_of(features)
@@ -216,7 +216,7 @@ def text_run(part: SketchPart) -> TextRun:
 
 
 def marks_in(run: TextRun, n: int) -> np.ndarray:
-    """Return the texts that part a run into n of about as many locations."""
+    """Return the texts that divide a run into n parts of about equally many locations."""
     wanted = np.arange(1, n) * (len(run.locations) / n)
     return run.texts[np.searchsorted(run.offsets[1:], wanted)] if len(run.texts) else run.texts
 
@@ -227,7 +227,7 @@ def run_between(run: TextRun, low: bytes, high: bytes | None) -> TextRun:
 
 
 def lines_of_runs(runs: list[TextRun]) -> list[tuple[bytes, bytes]]:
-    """Return the lines of runs that have other features each, as `lines_of` yields them."""
+    """Return the lines of runs with disjoint features, as `lines_of` yields them."""
     before = np.cumsum([0, *(len(run.locations) for run in runs)])
     offsets = [run.offsets[:-1] + start for run, start in zip(runs, before, strict=False)]
     found = lines_of(

@@ -1,4 +1,4 @@
-"""Reads of a batch, some at a time, into their candidates."""
+"""Sketch reads slice by slice and return their top candidate targets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COUNTED_HITS = {"cpu": 2**22, "cuda": 2**28}
 
 @dataclass(frozen=True, slots=True)
 class SketchedReads:
-    """The features of some reads.
+    """Features of some reads.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class SketchedReads:
 def sketched(
     backend: Backend, settings: SketchSettings, batch: Batch, options: CallOptions
 ) -> Iterator[SketchedReads]:
-    """Yield the features of a batch, of some reads at a time.
+    """Yield the features of a batch, some reads at a time.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def candidates_of(
     *,
     runs: bool = False,
 ) -> Iterator[TopLists]:
-    """Yield the best candidates of reads by the hits of their features, of some at a time.
+    """Yield the best candidates of reads by their features' hits, some reads at a time.
 
     `places` tells where each feature's hits begin, and the last one's end.
     """
@@ -89,7 +89,7 @@ def candidates_of(
 
 
 def _counted_at_once(backend: Backend, places: Any, hits: int) -> Iterator[tuple[slice, slice]]:
-    """Yield rows of reads, and the span of their hits, few enough to be counted at once."""
+    """Yield rows of reads with the span of their hits, in groups of limited size."""
     n, most = len(places) - 1, _COUNTED_HITS[backend.name]
     if hits <= most:
         yield slice(0, n), slice(0, hits)
@@ -101,7 +101,7 @@ def _counted_at_once(backend: Backend, places: Any, hits: int) -> Iterator[tuple
 
 
 def _checked(backend: Backend, batch: Batch) -> list[Any]:
-    """Return arrays of a batch on the backend, those of mates only where there are some."""
+    """Return arrays of a batch on the backend; those of mates only if there are any."""
     made = []
     for letters, offsets in zip(batch[::2], batch[1::2], strict=True):
         if letters is not None:
@@ -127,7 +127,7 @@ def _checked(backend: Backend, batch: Batch) -> list[Any]:
 
 
 def _slices(backend: Backend, batch: list[Any], most: int) -> Iterator[list[Any]]:
-    """Yield reads of about so many letters at a time."""
+    """Yield reads of about a number of letters at a time."""
     n, most = len(batch[1]) - 1, max(most, 1)
     total = sum(map(len, batch[::2]))
     if total <= most or n <= 1:

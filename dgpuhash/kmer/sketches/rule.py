@@ -1,4 +1,4 @@
-"""MetaCache's rule: features of windows, their places, and candidates by these."""
+"""MetaCache's rule: features of windows, their locations, and candidates by hits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LOCATION_NBYTES = 14
 
 @dataclass(frozen=True, slots=True)
 class SketchPart(Part):
-    """Locations of features, and features that were dropped as overpopulated.
+    """Part of an index: features' locations, and the features dropped as overpopulated.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class SketchQuery(Query):
 
 
 class SketchRule(Rule):
-    """The lowest hashes of a window's k-mers are its features; targets with most hits are called.
+    """Call reads by the targets that share most features, the windows' lowest hashes.
 
     Parameters are those of `Rule`.
     """
@@ -91,30 +91,30 @@ class SketchRule(Rule):
 
     @property
     def nbytes_of_letter(self) -> float:
-        """About how many bytes of memory a letter of references takes."""
+        """Expected bytes of memory per letter of references."""
         return self.settings.sketch / self.settings.stride * _LOCATION_NBYTES
 
     @classmethod
     def estimator(cls, device: Device, settings: Any, **given: Any) -> SketchEstimator:
-        """Return what estimates the index of some settings."""
+        """Return the estimator of an index with these settings."""
         return SketchEstimator(
             device, settings, _features, load=building.LOAD, held=building.HELD_NBYTES, **given
         )
 
     def with_targets(self, whole: Taxonomy | None, targets: Targets) -> Self:
-        """Return the rule of further targets, whose taxa are in `whole`."""
+        """Return the rule extended by further targets, whose taxa are in `whole`."""
         targets = self.targets.join(targets)
         own = None if whole is None else whole.subset(np.unique(targets.taxids))
         return type(self)(self.backend, self.settings, own, targets)
 
     @cached_property
     def lineages(self) -> TargetLineages:
-        """What each target is at each rank."""
+        """Ancestor of each target at each rank."""
         return TargetLineages(self.backend, self.taxonomy, self.targets.taxids)
 
     @cached_property
     def windows(self) -> np.ndarray:
-        """How many windows with k-mers each target has."""
+        """Number of each target's windows with k-mers."""
         counts: np.ndarray = n_windows(self.targets.lengths, self.settings, least=self.settings.k)
         return counts
 
@@ -123,13 +123,13 @@ class SketchRule(Rule):
         return building.table_settings(self.settings, self.backend.name)
 
     def empty(self) -> SketchPart:
-        """Return a part without features."""
+        """Return an empty part."""
         feature = self.settings.feature
         table = MultiMap(feature, np.uint64, **self._table_settings)
         return SketchPart(table, 0, HashSet(feature, device=self.backend.name))
 
     def room(self, letters: int) -> int:
-        """Return how many features references of so many letters have."""
+        """Return the number of features of references with a number of letters."""
         return letters * self.settings.sketch // self.settings.stride
 
     def checked_letters(self, letters: Any, offsets: Any) -> Rows:
@@ -137,12 +137,12 @@ class SketchRule(Rule):
         return checked_letters(self.backend, letters, offsets)
 
     def keys(self, references: References | TargetRun) -> Iterator[Rows]:
-        """Yield the features of references, and their locations."""
+        """Yield the features of references with their locations."""
         batches = building.batches_of_references(self.backend, references, self.settings)
         return self._sketches(batches)
 
     def keys_of_letters(self, letters: Any, offsets: Any, first: int) -> Iterator[Rows]:
-        """Yield those of references in arrays, the first of which has the number `first`."""
+        """Yield the same for references in arrays, numbered from `first`."""
         edges = self.backend.to_host(offsets)
         return self._sketches(
             building.batches_of_letters(self.backend, self.settings, letters, edges, first)
@@ -155,7 +155,7 @@ class SketchRule(Rule):
     def fold(
         self, before: Part | None, rows: Iterable[Rows], room: int, *, in_place: bool = False
     ) -> SketchPart:
-        """Return a part with further features; those that were dropped are left out."""
+        """Return a part with further features, without dropped ones."""
         there: Any = before or self.empty()
         dropped, table, found = there.dropped.copy(), there.table, there.found
 
@@ -173,7 +173,7 @@ class SketchRule(Rule):
         return SketchPart(table, found, dropped)
 
     def part_of_run(self, run: TargetRun, letters: int, before: Any) -> SketchPart:
-        """Return the part of a run; what is overpopulated only all parts together know."""
+        """Build the part of a run, without dropping overpopulated features yet."""
         there, rule = self.empty(), self.on(self.backend.name)
         rule.settings = replace(self.settings, remove_overpopulated=False)
         if before is not None:
@@ -181,16 +181,16 @@ class SketchRule(Rule):
         return rule.fold(there, rule.keys(run), self.room(letters))
 
     def rows(self, part: Part) -> Rows:
-        """Return the features of a part and their locations."""
+        """Return the features of a part with their locations."""
         features, locations = part.table.items()
         return features, locations
 
     def dropped(self, part: Any) -> np.ndarray:
-        """Return the features that a part has dropped, on the host."""
+        """Return the features that a part dropped, on the host."""
         return self.backend.to_host(part.dropped.items())
 
     def part_of_rows(self, rows: Iterable[Rows], dropped: Sequence[Any] = ()) -> SketchPart:
-        """Return a part of the rows of others, which are within the cap, and what they dropped."""
+        """Return a part of others' rows, all within the cap, and of their dropped features."""
         made = self.empty()
         table = MultiMap.from_batches(
             rows, self.settings.feature, np.uint64, memory=building.held_nbytes(self.backend),
@@ -201,7 +201,7 @@ class SketchRule(Rule):
         return replace(made, table=table)
 
     def merge(self, parts: Iterator[tuple[Any, Any]]) -> SketchPart:
-        """Return the part of several indexes; with each comes the rule of all so far."""
+        """Merge the parts of several indexes, each given with the rule of all so far."""
         rule, first = next(parts)
         made, table, found, before = self.empty(), first.table, first.found, len(rule.targets.names)
         made.dropped.insert(first.dropped.items())
@@ -229,20 +229,20 @@ class SketchRule(Rule):
         return replace(made, table=table, found=found)
 
     def query(self, options: Mapping[str, Any], *, detail: bool = False) -> SketchQuery:
-        """Return checked options of calls; ``kept`` is one more."""
+        """Return checked call options; ``kept`` is an extra one."""
         given = dict(options)
         kept = given.pop("kept", None)
         return SketchQuery(CallOptions.of(self.settings, **given), detail, kept=kept)
 
     def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
-        """Return the calls of a batch, or its candidates, by a part that has all features."""
+        """Return the calls of a batch, or its candidates, by a part with all features."""
         tops = list(self.top_lists(part, self._here(arrays), query.options, runs=query.runs))
         return self._called(tops, query)
 
     def top_lists(
         self, part: Part, batch: Batch, options: CallOptions, *, runs: bool = False
     ) -> Iterator[TopLists]:
-        """Yield the best candidates of a batch, of some reads at a time.
+        """Yield the best candidates of a batch, some reads at a time.
 
         Raises
         ------
@@ -256,7 +256,7 @@ class SketchRule(Rule):
             )
 
     def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
-        """Return the features of a batch for each of n parts, and then what `call` needs."""
+        """Return the features of a batch for each of n parts, and the state for `call`."""
         sketches = list(sketched(self.backend, self.settings, self._here(arrays), query.options))
         if query.by_targets:
             return [sketches, None]
@@ -273,7 +273,7 @@ class SketchRule(Rule):
         return [*dealt, rest]
 
     def find(self, part: Part, keys: Any, query: Any) -> list[Any]:
-        """Return the locations of features and where each one's begin, or candidates of reads."""
+        """Return the locations of features with offsets, or candidates of reads."""
         if not query.by_targets:
             return [part.table.find(features) for features in keys]
         tops = []
@@ -283,7 +283,7 @@ class SketchRule(Rule):
         return tops
 
     def call(self, rest: Any, found: list[Any], query: Any) -> Any:
-        """Return the calls of a batch, or its candidates, from what all parts found."""
+        """Return the calls of a batch, or its candidates, from the results of all parts."""
         if query.by_targets:
             tops = [merged(self.backend, each) for each in zip(*found, strict=True)]
             return self._called(tops, query)
@@ -331,11 +331,11 @@ class SketchRule(Rule):
         return tuple(None if each is None else put(each) for each in arrays)
 
     def size(self, part: Any) -> tuple[tuple[int, int, int, int], int]:
-        """Return what `size_of` returns, and how many features were dropped."""
+        """Return the result of `size_of`, and the number of dropped features."""
         return size_of(part.table), len(part.dropped)
 
     def stats(self, sizes: Sequence[Any], told: Mapping[str, Any]) -> dict[str, Any]:
-        """Return figures of parts that have other features each, and of what a file tells."""
+        """Return figures of parts with disjoint features, and of header fields."""
         of_tables, dropped = zip(*sizes, strict=True)
         return {
             "rule": self.name,
@@ -350,7 +350,7 @@ class SketchRule(Rule):
         }
 
     def told(self, found: int) -> dict[str, Any]:
-        """Return how many features windows have."""
+        """Return the number of features per window."""
         return {"found": found}
 
     @classmethod
@@ -359,7 +359,7 @@ class SketchRule(Rule):
         return SketchSettings(**settings)
 
     def load(self, saved: SavedIndex) -> SketchPart:
-        """Return all of an index in a file, whose table takes features in the order of slots."""
+        """Load the whole index from a file, in slot order."""
         arrays, feature = saved.arrays, self.settings.feature
         arrays.check({"found", "notes", "seed"} <= saved.told.keys(), "its header is malformed")
         made, up = self.empty(), self.backend.from_host
@@ -370,7 +370,7 @@ class SketchRule(Rule):
         return replace(made, table=table, found=saved.told["found"])
 
     def load_share(self, saved: SavedIndex, at: int, n: int, *, by_targets: bool) -> SketchPart:
-        """Return the features of one of n parts, or the locations of its targets."""
+        """Load the features of one of n parts, or the locations of its targets."""
         feature, put, made = self.settings.feature, self.backend.from_host, self.empty()
         edges = np.linspace(0, len(self.targets.names), n + 1).astype(np.int64)
         # Parts of a file have other features each.
@@ -399,7 +399,7 @@ class SketchRule(Rule):
         return replace(made, table=table, found=saved.told["found"] if at == 0 else 0)
 
     def saved_arrays(self, part: Any) -> tuple[Any, dict[str, Any]]:
-        """Return what a file has of all features, some on the host at a time."""
+        """Return the arrays of all features for a file, lazily."""
         # A table with the same seed takes the features nearly in the order of its slots.
         arrays = saved_arrays(self.backend, part.table, part.dropped)
         return arrays, {"seed": part.table._seed}
@@ -407,7 +407,7 @@ class SketchRule(Rule):
     def part_arrays(
         self, part: Any, *, is_whole: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return what a file has of a part; the order of slots only where it is the whole."""
+        """Return a part's arrays for a file, with slot order only for a whole index."""
         arrays = arrays_of(self.backend, part.table, part.dropped)
         if not is_whole:
             names = ("features", "offsets", "locations", "dropped")

@@ -1,4 +1,4 @@
-"""Settings of sketches and of classifying by them."""
+"""Settings of sketches, and options for calling reads by them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_CANDIDATES = 1024
 
 @dataclass(frozen=True, slots=True)
 class SketchSettings:
-    """What features an index has.
+    """Settings of an index's features: k, window, stride and sketch size.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class SketchSettings:
 
     @classmethod
     def of(cls, *, stride: int | None = None, **given: Any) -> Self:
-        """Return settings; a `stride` of None is ``window - k + 1``: no k-mer is in two windows.
+        """Return settings; `stride` None means ``window - k + 1``, without shared k-mers.
 
         Raises
         ------
@@ -91,13 +91,13 @@ class SketchSettings:
 
     @property
     def least_hits(self) -> int:
-        """The default of `hitmin`."""
+        """Default of `hitmin`."""
         return self.sketch // 3 if self.sketch >= 6 else 2 if self.sketch >= 4 else 1
 
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """How reads get their calls.
+    """Options for calling reads.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class CallOptions:
         cov_percentile: float = 0,
         **unknown: Any,
     ) -> Self:
-        """Return options from what users pass.
+        """Return checked options from user arguments.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Letters into features, and where these are."""
+"""Compute features of letters and their locations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEGMENT_ROWS = {"cpu": 16, "cuda": 32}
 
 
 def n_windows(lengths: Any, settings: SketchSettings, *, starts: Any = 0, least: int = 1) -> Any:
-    """Return how many windows records of some lengths have, or their last pieces from `starts` on.
+    """Return the number of windows of records with some lengths, or of their rests from `starts`.
 
     A shorter last one, of at least so many letters, is included. It follows a window that ends at
     the last letter, too, unless that is the only one of its record.
@@ -39,7 +39,7 @@ def sketch_references(
     *,
     is_cut: bool,
 ) -> tuple[Any, Any]:
-    """Return features of targets, and their locations (uint64: target << 32 | window).
+    """Return features of targets with locations (uint64: target << 32 | window).
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def sketch_reads(
     mate_letters: Any = None,
     mate_offsets: Any = None,
 ) -> tuple[Any, Any]:
-    """Return features of reads, those of both mates together, and where each read's begin (int64).
+    """Return features of reads, mates together, and each read's offset (int64).
 
     There are as many for each window; places that it does not need have the highest number, which
     is no feature.
@@ -111,7 +111,7 @@ def sketch_reads(
 def _sketches(
     backend: Backend, settings: SketchSettings, rows: int, windows: Any, **fields: Any
 ) -> Any:
-    """Return the features of windows, `sketch` places each."""
+    """Return the features of windows, `sketch` slots each."""
     features = backend.empty(rows * settings.sketch, settings.feature)
     segment_rows = _SEGMENT_ROWS[backend.name]
     backend.run(
@@ -124,7 +124,7 @@ def _sketches(
 
 
 def _sums(backend: Backend, sizes: Any) -> Any:
-    """Return where each of these sizes begins, and the last one's end (int64)."""
+    """Return the offset of each of these sizes, and the total last (int64)."""
     sums = backend.zeros(len(sizes) + 1, np.int64)
     backend.xp.cumsum(sizes, dtype=np.int64, out=sums[1:])
     return sums

@@ -1,1 +1,1 @@
-"""Trees of taxa: NCBI's and GTDB's files, lineages and lowest common ancestors."""
+"""Taxonomies of NCBI and GTDB: lineages and lowest common ancestors."""

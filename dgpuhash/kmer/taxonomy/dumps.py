@@ -1,4 +1,4 @@
-"""NCBI's files of taxa: nodes, names, merged and delnodes.dmp."""
+"""Read NCBI's taxonomy files: nodes, names, merged and delnodes.dmp."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def taxa_in(home: Path) -> Taxa:
 
 
 def _names_of(tree: Tree, owners: np.ndarray, texts: Any) -> Any:
-    """Return the name of each taxon by number from 1; those without are named by their taxid."""
+    """Return each taxon's name by number from 1; its taxid if it has no name."""
     import pyarrow.compute as pc
 
     places = np.full(len(tree) + 1, -1, np.int64)
@@ -65,7 +65,7 @@ def _names_of(tree: Tree, owners: np.ndarray, texts: Any) -> Any:
 def _read_dump(
     path: Path, columns: dict[int, str], *, only: str | None = None, needs: bool = True
 ) -> tuple[list[Any], Callable[[int], str]]:
-    """Return columns of a file of NCBI's taxonomy, and what tells the place of a row.
+    """Return columns of an NCBI taxonomy file, and a function for the position of a row.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _read_dump(
 
 
 def _read_at_once(path: Path, columns: dict[int, str], only: str | None) -> list[Any] | None:
-    """Return the columns, or None where the file is not quite as NCBI writes it."""
+    """Return the columns, or None if the file is not exactly in NCBI's form."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -195,7 +195,7 @@ def _column(kind: str, values: Sequence[Any]) -> Any:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines that are not empty, and their numbers."""
+    """Yield non-empty lines with their numbers."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if line.strip():

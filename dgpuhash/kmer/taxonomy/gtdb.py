@@ -1,4 +1,4 @@
-"""GTDB's taxonomies: one line a genome, with the names of its seven ranks."""
+"""Read GTDB's taxonomy files: one line a genome, with the names of its seven ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PREFIXES = [f"{letter}__" for letter in GTDB_RANKS]
 
 
 def gtdb_taxid(name: str) -> int:
-    """Return the taxid of a name with its prefix; it depends on nothing else.
+    """Return the taxid for a name with its prefix, a hash of the name alone.
 
     52 bits of a digest, which a float64 holds, so that every release and machine has the same.
 
@@ -40,7 +40,7 @@ def gtdb_taxid(name: str) -> int:
 
 
 def gtdb_lineage(text: str, place: str) -> list[str]:
-    """Return the names of a lineage from the domain on, without those that are empty at its end.
+    """Return the names of a lineage from the domain on, without trailing empty ones.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def taxa_in_gtdb(files: Sequence[str]) -> Taxa:
 
 
 def _parents_of(files: Sequence[str]) -> dict[str, str]:
-    """Return the parent of each name in files, "" of a domain.
+    """Return the parent of each name in files, "" for a domain.
 
     Raises
     ------

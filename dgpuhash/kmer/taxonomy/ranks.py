@@ -1,4 +1,4 @@
-"""Ranks: those of NCBI's files, the slots of ranked lineages, the codes of reports."""
+"""Ranks: names in NCBI's files, slots of ranked lineages, codes in reports."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CODES = {
 
 
 def slot_of(rank: str) -> int:
-    """Return the place of a rank in ranked lineages.
+    """Return the slot of a rank in ranked lineages.
 
     Raises
     ------
@@ -100,14 +100,14 @@ def codes_of(names: Sequence[str]) -> np.ndarray:
 
 
 def slots_by_number(taxa: Taxa) -> np.ndarray:
-    """Return the slot of each number, -1 of those without; the root's is the last, always."""
+    """Return the slot of each taxon number, -1 without one; the root has the last slot."""
     found = np.append(np.int8(-1), slots_of(taxa.rank_names)[taxa.ranks])
     found[1] = len(SLOTS) - 1
     return found
 
 
 def ranked_lineages(taxa: Taxa, slots: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return the taxid in each slot of each number's lineage, 0 where none is.
+    """Return the taxid in each slot of each number's lineage, 0 for none.
 
     All go up one level at a time; what is higher takes the slot from what is lower.
     """
@@ -124,7 +124,7 @@ def ranked_lineages(taxa: Taxa, slots: np.ndarray, numbers: np.ndarray) -> np.nd
 
 
 def letters_and_steps(taxa: Taxa) -> tuple[np.ndarray, np.ndarray]:
-    """Return, by number, the letter of reports and the steps from the ancestor that has it."""
+    """Return by number the report letter of the nearest ranked ancestor, and the steps to it."""
     tree = taxa.tree
     letters = np.append("U", codes_of(taxa.rank_names)[taxa.ranks])
     letters[1] = letters[1] or "R"

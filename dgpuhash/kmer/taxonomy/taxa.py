@@ -1,4 +1,4 @@
-"""Taxonomies as a header and arrays, in files of their own or in those of an index."""
+"""Taxa as a header and arrays, for files of a taxonomy or an index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = 5
 
 
 class Taxa(NamedTuple):
-    """What is known of taxa.
+    """Taxids, parents, names and ranks of taxa.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Taxa(NamedTuple):
 
 
 def unknown_error(missing: np.ndarray, deleted: np.ndarray) -> TaxonomyError:
-    """Return the error for taxids that are not there, some of them because NCBI deleted them."""
+    """Return the error for unknown taxids, some of them deleted by NCBI."""
     chosen = deleted if len(deleted) else missing
     shown = ", ".join(map(str, chosen[:_SHOWN]))
     some = f"{len(chosen):,} taxid{'s' * (len(chosen) != 1)}"
@@ -55,7 +55,7 @@ def unknown_error(missing: np.ndarray, deleted: np.ndarray) -> TaxonomyError:
 
 
 def subset(taxa: Taxa, numbers: np.ndarray, merged: np.ndarray) -> Taxa:
-    """Return the taxa of numbers and their ancestors alone.
+    """Return the taxa with some numbers, and their ancestors.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def subset(taxa: Taxa, numbers: np.ndarray, merged: np.ndarray) -> Taxa:
 
 
 def taxa_to(taxa: Taxa) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return taxa as what JSON can hold, and arrays."""
+    """Return taxa as JSON values and arrays."""
     import pyarrow as pa
 
     names = pa.concat_arrays([taxa.names.cast(pa.large_string())])
@@ -99,7 +99,7 @@ def taxa_to(taxa: Taxa) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def taxa_from(header: Mapping[str, Any], buffers: Buffers) -> Taxa:
-    """Return the taxa that `taxa_to` made arrays of.
+    """Return taxa from the output of `taxa_to`.
 
     Raises
     ------
@@ -151,7 +151,7 @@ _REMEDY = "they are of two taxonomies; build both with one"
 
 
 def united(one: Taxa, other: Taxa) -> Taxa:
-    """Return the taxa of both, numbered as those of a taxonomy that has them all.
+    """Return the union of taxa, numbered as in a taxonomy with all of them.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Taxa, their ranks, names and ancestors."""
+"""Taxonomy: taxa with ranks, names and ancestors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHOWN = 5
 
 
 class Taxonomy:
-    """A tree of taxa with ranks and names: NCBI's, GTDB's or one in their form.
+    """A tree of taxa with ranks and names, from NCBI, GTDB or files in their form.
 
     Taxids that NCBI merged into others stand for those. Taxid 0 is none. Methods take one taxid or
     arrays of them, and work on whole arrays at once.
@@ -62,7 +62,7 @@ class Taxonomy:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Self:
-        """Return the taxonomy in a folder of NCBI's files.
+        """Read the taxonomy in a folder of NCBI's files.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Taxonomy:
 
     @classmethod
     def from_gtdb(cls, paths: Paths) -> Self:
-        """Return the taxonomy of GTDB's files, such as bac120_taxonomy.tsv and ar53_taxonomy.tsv.
+        """Read GTDB's files, such as bac120_taxonomy.tsv and ar53_taxonomy.tsv.
 
         Names lose their prefixes, ranks are as in the file, and taxids depend on the names alone,
         so that those of other releases are the same. The files tell the taxon of an assembly, too:
@@ -125,7 +125,7 @@ class Taxonomy:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the taxonomy that `save` wrote.
+        """Load a saved taxonomy.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Taxonomy:
             return cls.from_arrays(header, Buffers(os.fspath(path), raw))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write all taxa to a file, whole or not at all.
+        """Write all taxa to a file atomically.
 
         Raises
         ------
@@ -163,12 +163,12 @@ class Taxonomy:
         write_file(path, {"kind": _KIND, **header}, arrays, overwrite=overwrite)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what a file of an index holds: a part of its header, and named arrays."""
+        """Return header fields and named arrays for an index file."""
         return taxa_to(self._taxa)
 
     @classmethod
     def from_arrays(cls, header: Mapping[str, Any], buffers: Buffers) -> Self:
-        """Return the taxonomy in a file of an index, as `to_arrays` gave it.
+        """Return the taxonomy from an index file's output of `to_arrays`.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class Taxonomy:
 
     @property
     def accession_files(self) -> tuple[str, ...]:
-        """Files that came with the taxonomy and tell the taxids of accessions."""
+        """Files of the taxonomy with the taxids of accessions."""
         return self._accession_files
 
     @property
@@ -203,7 +203,7 @@ class Taxonomy:
 
     @property
     def parents(self) -> np.ndarray:
-        """The number of each number's parent, of uint32; that of the root and of none is 0.
+        """Parent number of each number (uint32); 0 for the root and for none.
 
         Numbers of parents are below those of their children, so that the lowest common ancestor of
         two is found by going up from the higher one until both are the same.
@@ -212,11 +212,11 @@ class Taxonomy:
 
     @property
     def tree(self) -> Tree:
-        """The numbered tree, for work on arrays of numbers."""
+        """The numbered tree, for array operations."""
         return self._tree
 
     def current(self, taxids: KeysLike | SupportsIndex) -> np.ndarray:
-        """Return taxids with those that were merged replaced; others stay, known or not.
+        """Return taxids with merged ones replaced; others stay, known or not.
 
         Examples
         --------
@@ -243,7 +243,7 @@ class Taxonomy:
         return np.isin(given, self._taxa.deleted) & (self._tree.numbers(given) == 0)
 
     def numbers(self, taxids: KeysLike | SupportsIndex) -> np.ndarray:
-        """Return the number of each taxid, of uint32; that of 0 is 0.
+        """Return the number of each taxid (uint32); 0 for 0.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class Taxonomy:
         return found
 
     def taxid(self, name: str, rank: str | None = None) -> int:
-        """Return the taxid of a scientific name, as it is written.
+        """Return the taxid of a scientific name, matched exactly.
 
         Parameters
         ----------
@@ -317,17 +317,17 @@ class Taxonomy:
         return str(self._taxa.names[self._number(taxid) - 1].as_py())
 
     def names(self, taxids: KeysLike) -> list[str]:
-        """Return the scientific name of each taxid, "unclassified" of 0."""
+        """Return the scientific name of each taxid, "unclassified" for 0."""
         numbers = self.numbers(taxids).astype(np.int64)
         found = self._taxa.names.take(numbers_of(numbers - 1, numbers == 0))
         return ["unclassified" if name is None else name for name in found.to_pylist()]
 
     def rank(self, taxid: int) -> str:
-        """Return the rank of a taxon, as its file has it."""
+        """Return the rank of a taxon, as written in its file."""
         return self._taxa.rank_names[self._taxa.ranks[self._number(taxid) - 1]]
 
     def ranks(self, taxids: KeysLike) -> list[str]:
-        """Return the rank of each taxid, as its file has it, "no rank" of 0."""
+        """Return the rank of each taxid, as written in its file, "no rank" for 0."""
         names = np.array([*self._taxa.rank_names, "no rank"], object)
         return names[np.append(self._taxa.ranks, len(names) - 1)[self._places(taxids)]].tolist()
 
@@ -335,7 +335,7 @@ class Taxonomy:
         return self.numbers(taxids).astype(np.int64) - 1
 
     def parent(self, taxid: int) -> int:
-        """Return the taxid of a taxon's parent, 0 of the root's."""
+        """Return the taxid of a taxon's parent, 0 for the root."""
         return int(self.taxids[self.parents[self._number(taxid)]])
 
     def lineage(self, taxid: int) -> list[int]:
@@ -386,7 +386,7 @@ class Taxonomy:
         return slots_by_number(self._taxa)
 
     def lift(self, taxids: KeysLike | SupportsIndex, rank: str) -> np.ndarray:
-        """Return the ancestor of each taxid, or itself, in the slot of a rank; 0 where none is.
+        """Return each taxid's ancestor, or itself, at a rank; 0 if there is none.
 
         Raises
         ------
@@ -398,11 +398,11 @@ class Taxonomy:
         return self.ranked(distinct)[:, slot][places]
 
     def is_within(self, taxids: KeysLike | SupportsIndex, clade: int) -> np.ndarray:
-        """Return whether each taxid is a taxon or one below it; 0 never is."""
+        """Return whether each taxid is a taxon or below it; 0 never is."""
         return self._tree.is_within(self.numbers(taxids), self._number(clade))
 
     def report_codes(self, taxids: KeysLike) -> list[str]:
-        """Return the code of each taxid's rank in reports of Kraken 2: R, D, D1, K … S, S1.
+        """Return each taxid's rank code in Kraken 2's reports: R, D, D1, K … S, S1.
 
         A taxon whose rank has no letter gets that of the nearest ancestor with one, and the number
         of steps to it. Taxid 0 is U.
@@ -416,10 +416,10 @@ class Taxonomy:
 
     @cached_property
     def letters_and_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """By number, the letter of reports, and the steps from the ancestor that has it."""
+        """By number, the report letter of the nearest ranked ancestor, and the steps to it."""
         return letters_and_steps(self._taxa)
 
     def subset(self, taxids: KeysLike) -> Self:
-        """Return the taxonomy of taxa and their ancestors alone, as a database keeps it."""
+        """Return the taxonomy restricted to some taxa and their ancestors."""
         merged = self.current(self._taxa.merged[:, 0])
         return type(self)(subset(self._taxa, self.numbers(taxids), merged), self._accession_files)

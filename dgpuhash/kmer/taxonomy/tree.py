@@ -1,4 +1,4 @@
-"""A tree of numbered taxa, as arrays."""
+"""Tree of numbered taxa as arrays, with vectorized ancestor queries."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST_PLACES_A_TAXON = 8
 
 
 def steps_within(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the positions ``start, start + 1, ...`` of all runs, one run after another."""
+    """Return the positions ``start, start + 1, ...`` of all runs, concatenated."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 class Tree:
-    """Taxa numbered level by level: 0 is none, 1 the root, a parent's number is below its child's.
+    """Taxa numbered level by level: 0 none, 1 the root, parents before children.
 
     Children of a taxon have neighbouring numbers, in the order of their taxids.
 
@@ -44,7 +44,7 @@ class Tree:
     def of(
         cls, taxids: np.ndarray, parents: np.ndarray, at: Callable[[int], str]
     ) -> tuple[Tree, np.ndarray]:
-        """Return the tree of rows of taxids, and the rows in the order of its numbers from 1.
+        """Return the tree of rows of taxids, and the rows in the order of their numbers.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class Tree:
 
     @classmethod
     def of_parents(cls, taxids: np.ndarray, parents: np.ndarray) -> Tree:
-        """Return the tree of arrays by number, as another tree has them."""
+        """Return the tree from another tree's arrays."""
         edges, end = [1], 2
         while end <= len(parents) and end > edges[-1]:
             edges.append(end)
@@ -99,7 +99,7 @@ class Tree:
         return len(self.taxids) - 1
 
     def numbers(self, taxids: np.ndarray) -> np.ndarray:
-        """Return the number of each taxid, 0 where the tree has none."""
+        """Return the number of each taxid, 0 if it is unknown."""
         if (table := self._number_of) is not None:
             return table[np.where((taxids < 0) | (taxids >= len(table)), 0, taxids)]
         ordered, by_taxid = self._in_order
@@ -108,7 +108,7 @@ class Tree:
 
     @cached_property
     def _number_of(self) -> np.ndarray | None:
-        """The number of each taxid up to the highest, or None where most would have none."""
+        """Array from taxids to numbers, or None if it would be mostly empty."""
         n = int(self.taxids.max()) + 1
         if n > _MOST_PLACES_A_TAXON * len(self.taxids):
             return None
@@ -128,7 +128,7 @@ class Tree:
         return self.sums(np.ones(len(self.taxids), np.int64))
 
     def sums(self, amounts: np.ndarray) -> np.ndarray:
-        """Return the sum of amounts over the clade of each taxon; that of none is its own."""
+        """Return the sum of amounts over the clade of each taxon; number 0 keeps its own."""
         totals = amounts.copy()
         for low, high in zip(self.edges[-2:0:-1], self.edges[:1:-1], strict=True):
             np.add.at(totals, self.parents[low:high], totals[low:high])
@@ -136,7 +136,7 @@ class Tree:
 
     @cached_property
     def preorder(self) -> np.ndarray:
-        """The place of each taxon where each is followed by its clade, from 0; none's is -1."""
+        """Preorder position of each taxon, from 0; -1 for number 0."""
         return self.places(np.arange(1, len(self.taxids)), self.sizes)
 
     @cached_property
@@ -146,7 +146,7 @@ class Tree:
         return found
 
     def places(self, ordered: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return the place of each taxon where each is followed by its clade, from 0.
+        """Return the preorder position of each taxon, from 0.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class Tree:
         return places
 
     def lca(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return the lowest common ancestor of each pair of numbers; none changes nothing."""
+        """Return the lowest common ancestor of each pair of numbers; 0 is neutral."""
         left, right = np.broadcast_arrays(left, right)
         found = np.where(left == 0, right, left).ravel()
         others = np.where(right == 0, left, right).ravel()
@@ -185,7 +185,7 @@ class Tree:
         return found.reshape(left.shape)
 
     def lca_of_runs(self, numbers: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Return the lowest common ancestor of each run of numbers, none for runs without taxa.
+        """Return the lowest common ancestor of each run of numbers, 0 for empty runs.
 
         Of many taxa it is that of the first and the last by their places in `preorder`.
         """
@@ -202,7 +202,7 @@ class Tree:
         return found
 
     def is_within(self, numbers: Any, clade: Any) -> np.ndarray:
-        """Return whether each number is in the clade of a taxon; none is in no clade."""
+        """Return whether each number is in the clade of a taxon; 0 is in none."""
         start = self.preorder[clade]
         places = self.preorder[numbers]
         return (places >= start) & (places < start + self.sizes[clade]) & (places >= 0)
@@ -218,7 +218,7 @@ class Tree:
 
 
 def _rows_above(taxids: np.ndarray, parents: np.ndarray, at: Callable[[int], str]) -> np.ndarray:
-    """Return the row of each row's parent, that of the root for itself."""
+    """Return the row of each row's parent; the root's own for the root."""
     remedy = "download the taxonomy again"
     if (taxids < 1).any():
         row = int(np.argmax(taxids < 1))

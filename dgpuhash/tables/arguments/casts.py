@@ -1,4 +1,4 @@
-"""Casts that never change a value."""
+"""Cast arrays only if no value changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIGN = np.uint32(2**31)
 
 
 def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Return whether `target` holds every value of `source` exactly.
+    """Return whether `target` represents every value of `source` exactly.
 
     The values also mean the same in both dtypes.
 
@@ -40,7 +40,7 @@ def keeps_values(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 
 def dtype_code(dtype: np.dtype[Any]) -> str:
-    """Return the code that stands for a dtype of NumPy as an argument.
+    """Return the kernels' code of a NumPy dtype.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def dtype_code(dtype: np.dtype[Any]) -> str:
 
 
 def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False) -> Any:
-    """Return `array` as `target`, if no value changes.
+    """Return `array` as `target`, or raise if a value would change.
 
     With `by_value` the values decide whether they fit, otherwise the dtype does.
 
@@ -94,7 +94,7 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
 
 
 def _keeps_these(array: Any, target: np.dtype[Any]) -> bool:
-    """Return whether a cast of an array that NumPy or CuPy does keeps its values."""
+    """Return whether a cast by NumPy or CuPy keeps the values of an array."""
     if target.names is not None:
         return True
     if array.dtype.kind == "c" and target.kind != "c":

@@ -1,4 +1,4 @@
-"""Checksums of buffers in files, and manifests: JSON with a format, a version and a checksum."""
+"""Checksums of file buffers, and JSON manifests with format, version and checksum."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUMMED = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """An array of a file that is made piece by piece, as often as it is asked for.
+    """Array for a file, generated piece by piece at each use.
 
     Attributes
     ----------
@@ -42,18 +42,18 @@ Array = TypeVar("Array", bound=np.ndarray | Pieces)
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
-    """Return the bytes of an array, copied where it is not contiguous."""
+    """Return the bytes of an array, copied if it is not contiguous."""
     flat = np.ascontiguousarray(array)
     return flat.reshape(-1).view(np.uint8).data if flat.size else memoryview(b"")
 
 
 def digest_of(data: bytes | memoryview) -> bytes:
-    """Return BLAKE2b of some bytes, 16 bytes long."""
+    """Return the BLAKE2b digest of some bytes, 16 bytes long."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def sums_digest_of(data: bytes | memoryview) -> bytes:
-    """Return the digest of the CRC-32 sums of each MiB of some bytes, 16 bytes long.
+    """Return a digest, 16 bytes long, of the CRC-32 sums of each MiB of some bytes.
 
     Four times as fast as `digest_of`. It finds damage, not forgery: whoever changes a file can
     change its checksums, too.
@@ -62,14 +62,14 @@ def sums_digest_of(data: bytes | memoryview) -> bytes:
 
 
 def pieces_of(array: np.ndarray | Pieces) -> Iterator[memoryview]:
-    """Yield the bytes of an array that is there, or of pieces as they are made."""
+    """Yield the bytes of an array, or of pieces as they are generated."""
     yield from map(as_bytes, array.make() if isinstance(array, Pieces) else [array])
 
 
 def with_digests(
     arrays: Iterable[Array], digest: Callable[[memoryview], bytes] = sums_digest_of
 ) -> Iterator[tuple[Array, str]]:
-    """Yield each array and its digest in hexadecimals; two digests are made at once.
+    """Yield each array with its digest in hexadecimal, computing two digests at once.
 
     Arrays are asked for on the calling thread, one ahead, and so are pieces; of these the digest
     is always that of sums.
@@ -138,7 +138,7 @@ def from_checked_json(
     *,
     oldest: int | None = None,
 ) -> Made:
-    """Return ``made_of(body)`` of the JSON that `to_checked_json` wrote.
+    """Return ``made_of(body)`` for the body of checked JSON.
 
     Its version is `version`, or any from `oldest` on.
 
@@ -183,7 +183,7 @@ def body_digest(body: Any) -> str:
 
 
 def text_of_table(table: pa.Table) -> str:
-    """Return an Arrow table without rows as text: its columns, types and categories."""
+    """Return the schema of an empty Arrow table as text: columns, types and categories."""
     sink = pa.BufferOutputStream()
     columns = [column.combine_chunks() for column in table.columns]
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -193,7 +193,7 @@ def text_of_table(table: pa.Table) -> str:
 
 
 def table_of_text(text: str) -> pa.Table:
-    """Return the table that `text_of_table` wrote.
+    """Return the empty Arrow table from text of `text_of_table`.
 
     Raises ValueError for another text.
     """

@@ -1,4 +1,4 @@
-"""How the values of equal keys are combined: names, dtypes and the kernels' codes."""
+"""Rules for combining values of equal keys: names, dtypes and kernel codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}
 
 
 class Change(NamedTuple):
-    """What a further value of a key does to the stored one, as kernels take it."""
+    """Effect of another value of a key on the stored one, as a kernel argument."""
 
     action: int
     kind: int
@@ -25,7 +25,7 @@ SUM_OF_COUNTS = Change(_ACTIONS["sum"], _KINDS["u"])
 
 
 def change_of(combine: str, dtype: np.dtype[Any]) -> Change:
-    """Return the change that values of `dtype` make by `combine`.
+    """Return the change for values of `dtype` under `combine`.
 
     Raises
     ------

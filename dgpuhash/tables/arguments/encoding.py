@@ -1,4 +1,4 @@
-"""Encoding of keys and values as unsigned words, and decoding.
+"""Encode keys and values as unsigned words, and decode them.
 
 Keys are canonical: equal keys have equal words. -0.0 becomes 0.0 and every NaN the same NaN.
 Keys and values of one and two bytes are widened to four. Keys that are records have 16 bytes, which
@@ -20,7 +20,7 @@ _UNSIGNED = {nbytes: np.dtype(f"u{nbytes}") for nbytes in (1, 2, 4, 8)} | {16: W
 
 
 def word_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the words that store a key or a narrow value.
+    """Return the word dtype for a key or a narrow value.
 
     A narrow value has 1, 2, 4 or 8 bytes.
     """
@@ -38,7 +38,7 @@ def value_width(dtype: np.dtype[Any] | None) -> int:
 
 
 def carrier_dtype(backend: Backend, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the backend's arrays that hold values of `dtype`.
+    """Return the dtype of the backend's arrays for values of `dtype`.
 
     CuPy has neither dates nor text: on a GPU dates are int64, and every other dtype that is not a
     number is rows of bytes.
@@ -57,7 +57,7 @@ def key_words(backend: Backend, keys: Any) -> Any:
 
 
 def key_memory(backend: Backend, keys: Any) -> Any:
-    """Return canonical words as `key_words` does, of any dtype of their width.
+    """Return canonical words as `key_words`, in any dtype of their width.
 
     Saves a view, which takes CuPy a microsecond.
     """
@@ -76,7 +76,7 @@ def key_memory(backend: Backend, keys: Any) -> Any:
 
 
 def _wide(backend: Backend, records: Any) -> Any:
-    """Return records of 16 bytes, or rows of bytes that carry them, as words."""
+    """Return records of 16 bytes, or rows of bytes in their place, as words."""
     if backend.name == "cpu":
         require_wide_swap()
     words = records.view(WIDE_WORD).reshape(len(records))
@@ -111,7 +111,7 @@ def value_words(values: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def value_memory(values: Any, dtype: np.dtype[Any]) -> Any:
-    """Return words as `value_words` does, of any dtype of their width."""
+    """Return words as `value_words`, in any dtype of their width."""
     if values.ndim == 2:
         values = values.view(f"u{dtype.itemsize}").reshape(len(values))
     return values if values.dtype.itemsize >= 4 else words_of(values)
@@ -130,13 +130,13 @@ def values_of(backend: Backend, bits: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def words_of(array: Any) -> Any:
-    """Return the elements as words; a view of `array` if they are as wide."""
+    """Return the elements as words, as a view if the widths are equal."""
     plain = _view(array, _UNSIGNED[array.dtype.itemsize])
     return plain if plain.dtype.itemsize >= 4 else plain.astype(np.uint32)
 
 
 def sortable(words: np.ndarray) -> np.ndarray:
-    """Return words, on the host, as elements that compare as their bits do.
+    """Return words on the host as elements that compare by their bits.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Exact conversion of numbers and times to another dtype.
+"""Convert numbers and times to another dtype exactly.
 
 Functions return a mask of the values that the other dtype holds.
 """
@@ -32,7 +32,7 @@ Unit = tuple[int, bool]
 
 
 def comparable(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Return whether values of the two dtypes can be equal.
+    """Return whether values of two dtypes can be equal.
 
     They can if both are numbers, dates, or durations of like units.
 
@@ -55,7 +55,7 @@ def comparable(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 
 def cast_exactly(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, Any]:
-    """Return native numbers or dates as `target`, and a mask of exact ones.
+    """Return native numbers or dates as `target`, and a mask of the exact ones.
 
     The mask is true where `target` holds the value; None if it holds all of them.
 
@@ -144,7 +144,7 @@ def unit_of(dtype: np.dtype[Any]) -> Unit | None:
 def convert_times(
     ints: Any, source: Unit | None, target: Unit | None, xp: ModuleType
 ) -> tuple[Any, Any]:
-    """Return times (int64) in another unit, and a mask of exact ones.
+    """Return times (int64) in another unit, and a mask of the exact ones.
 
     Months of dates are calendar months. The least int64 is NaT in both units. The mask is None if
     all times are exact.
@@ -168,7 +168,7 @@ def convert_times(
 
 
 class _Scaled(NamedTuple):
-    """Conversion that multiplies by one number and divides by another."""
+    """Conversion by a multiplication and a division."""
 
     by: int
     over: int

@@ -1,4 +1,4 @@
-"""What a file of a saved table begins with, and where its buffers are."""
+"""File layout of saved tables: header, manifest and buffer offsets."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ALIGNMENT = 64
 
 
 def described(name: str, nbytes: int, digest: str) -> dict[str, Any]:
-    """Return what a manifest has of a buffer, whose digest `with_digests` made."""
+    """Return the manifest entry of a buffer with a digest from `with_digests`."""
     return {"name": name, "nbytes": nbytes, CHECKSUMS[VERSION][0]: digest}
 
 
 def head_of(header: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the bytes before the buffers: magic, version, and the manifest with its checksum.
+    """Return the bytes before the buffers: magic, version, manifest and checksum.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def head_of(header: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]]) -> 
 
 
 def places_of(start: int, sizes: Sequence[int]) -> list[int]:
-    """Return where buffers of these sizes begin, and where the last one ends.
+    """Return the offsets of buffers with these sizes, and the end of the last one.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def places_of(start: int, sizes: Sequence[int]) -> list[int]:
 def read_head(
     file: BinaryIO, nbytes: int, name: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]], int, Checksums]:
-    """Return the header of a file of some bytes, its buffers, where they begin, and its checksums.
+    """Return a file's header, and the sizes, offsets and checksums of its buffers.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def read_head(
 def interpreting(
     path: str | os.PathLike[str], own: tuple[type[DgpuhashError], ...] = (ShapeError, SpecError)
 ) -> Iterator[None]:
-    """Turn errors of a block into FormatError: a file's checksums are right, and its content wrong.
+    """Turn errors of a block into FormatError: checksums match, but the content is invalid.
 
     Errors of the file system, of memory and of devices pass unchanged.
 
@@ -140,5 +140,5 @@ def interpreting(
 
 
 def damaged(name: str, why: str) -> FormatError:
-    """Return the error of a damaged file."""
+    """Return the error for a damaged file."""
     return FormatError(f"{name} is damaged: {why}; save the table again or take a backup")

@@ -1,4 +1,4 @@
-"""Array-like arguments: conversion, validation, and results of the same kind.
+"""Convert array-like arguments, and give results in the kind of the argument.
 
 A result is of the argument's kind where that kind holds the result's dtype exactly.
 
@@ -36,7 +36,7 @@ class ResultWrapper(Protocol):
     def __call__(
         self, result: Any, dtype: np.dtype[Any], *, by_row: bool = True, own: bool = False
     ) -> Any:
-        """Return `result`, which stands for values of `dtype`, as that kind.
+        """Return `result`, with values of `dtype`, in that kind.
 
         `by_row`: element *i* belongs to row *i* of the argument, and takes that row's index label.
 
@@ -158,7 +158,7 @@ def _pandas(pd: ModuleType, thing: Any, what: str) -> ArrayArgument | None:
 
 
 def as_extension_array(result: np.ndarray, dtype: Any, *, own: bool = False) -> Any:
-    """Return a result as a nullable or Arrow array of pandas, as `dtype` is.
+    """Return a result as a pandas array of the nullable or Arrow `dtype`.
 
     The result is returned unchanged if it is on a GPU, `dtype` is a plain NumPy dtype, or pandas
     has no such array.
@@ -266,7 +266,7 @@ _LIBRARIES = (("cupy", _cupy), ("pandas", _pandas), ("cudf", _cudf), ("pyarrow",
 
 
 def has_common_unit(dtype: np.dtype[Any]) -> bool:
-    """Return whether pandas, cuDF and Arrow have times of `dtype`'s unit.
+    """Return whether pandas, cuDF and Arrow support `dtype`'s time unit.
 
     True for every dtype that is not a time.
 
@@ -360,7 +360,7 @@ def has_python_values(taken: ArrayArgument) -> bool:
 def checked_offsets(
     backend: Backend, offsets: Any, lists: int, values: int, cap: int | None
 ) -> Any:
-    """Return the offsets (int64) of so many lists of values on the backend.
+    """Return checked offsets (int64) of lists of values on the backend.
 
     Raises
     ------
@@ -385,7 +385,7 @@ def checked_offsets(
 
 
 def default_row(default: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return one host element of `dtype` that stands for absent values.
+    """Return one host element of `dtype` for absent values.
 
     `None` gives zero bytes.
 
@@ -422,7 +422,7 @@ def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def natural_dtype(taken: ArrayArgument, what: str | None = None) -> np.dtype[Any]:
-    """Return the dtype that the user sees in an argument.
+    """Return the dtype of an argument from the user's point of view.
 
     If `what` names the argument, Python objects are inspected for the dtype that holds all of them.
 
@@ -445,7 +445,7 @@ def _of_objects(taken: ArrayArgument) -> bool:
 
 
 def same_length(keys: Any, values: Any) -> None:
-    """Check that there is one value for each key.
+    """Raise unless there is one value for each key.
 
     Raises
     ------
@@ -459,7 +459,7 @@ def same_length(keys: Any, values: Any) -> None:
 
 
 def one_dimension(array: Any, what: str, dtype: np.dtype[Any] | None = None) -> Any:
-    """Return the array unchanged; it must have one dimension.
+    """Return the array unchanged; raise unless it has one dimension.
 
     Raises ShapeError, which tells the remedy, otherwise. Elements become `dtype`, if that is known.
     """

@@ -1,4 +1,4 @@
-"""Values that are nodes of a tree, combined to their lowest common ancestor."""
+"""Combine node numbers of a tree to their lowest common ancestor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_NODES = 2**32 - 1
 
 
 class LcaChange(NamedTuple):
-    """What a further value of a key does to the stored one, as kernels take it."""
+    """Effect of another node of a key on the stored one, as a kernel argument."""
 
     tree: bytes
     parents: Any
@@ -24,7 +24,7 @@ class LcaChange(NamedTuple):
 
 
 class Lca:
-    """Way to combine values that are nodes of a tree: to their lowest common ancestor.
+    """Combination rule: nodes of a tree to their lowest common ancestor.
 
     `lca` makes it. It can be pickled, and used for any number of tables and devices.
 
@@ -40,7 +40,7 @@ class Lca:
 
     @property
     def parents(self) -> np.ndarray:
-        """The number of each node's parent."""
+        """The parent number of each node."""
         return self._parents
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class Lca:
         return Lca, (self._parents,)
 
     def on(self, backend: Backend) -> LcaChange:
-        """Return the change that kernels of the current device make."""
+        """Return the change for kernels on the current device."""
         change, check = self._on.get(backend.name, (None, None))
         if change is not None and check is not None:
             try:
@@ -69,7 +69,7 @@ class Lca:
         return change
 
     def check_nodes(self, values: Any) -> None:
-        """Raise SpecError unless values are nodes, or 0."""
+        """Raise SpecError unless values are nodes or 0."""
         if not len(values):
             return
         for extreme in (int(values.max()), int(values.min())):
@@ -81,7 +81,7 @@ class Lca:
 
 
 def lca(parents: KeysLike) -> Lca:
-    """Return the way to combine nodes of a tree: ``insert(..., combine=lca(parents))``.
+    """Return the rule for nodes of a tree: ``insert(..., combine=lca(parents))``.
 
     Values are numbers of nodes. 0 is no node, and changes nothing; 1 is the root, and numbers of
     parents are below those of their children, as `dgpuhash.kmer.Taxonomy.parents` has them. A key

@@ -1,4 +1,4 @@
-"""Keys to look up, whose dtype may differ from the table's key dtype."""
+"""Keys to look up, cast from any dtype to the table's key dtype."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dgpuhash.tables.select import gather_rows as rows_of
 # Not frozen: that would cost each lookup half a microsecond.
 @dataclass(slots=True)
 class LookupKeys:
-    """Lookup keys that the table's dtype holds, and their row numbers.
+    """Lookup keys that fit the table's dtype, and their row numbers.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class LookupKeys:
         return xp.concatenate([self.rows, xp.full(1, -1, np.int64)])[rows]
 
     def others(self, backend: Backend) -> Any:
-        """Return the rows that have none of `keys`, in order."""
+        """Return the rows whose keys do not fit, in order."""
         if self.rows is None:
             return backend.empty(0, np.int64)
         left_out = backend.full(self.count, True, bool)
@@ -98,7 +98,7 @@ class LookupKeys:
 def as_lookup_keys(
     backend: Backend, taken: ArrayArgument, dtype: np.dtype[Any], what: str
 ) -> LookupKeys:
-    """Return the lookup keys that are values of `dtype`, and their rows.
+    """Return the lookup keys that fit `dtype`, and their rows.
 
     The other rows equal no stored key.
 
@@ -161,7 +161,7 @@ def _of_array(
 
 
 def _of_values(host: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.ndarray, Any]:
-    """Return Python values as `dtype`, and a mask of exact ones.
+    """Return Python values as `dtype`, and a mask of the exact ones.
 
     The mask is None if `dtype` holds all values.
     """

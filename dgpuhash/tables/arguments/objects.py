@@ -1,4 +1,4 @@
-"""Exact conversion of Python objects to arrays: numbers, dates and times."""
+"""Convert Python objects exactly to arrays: numbers, dates and times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Part = tuple[np.ndarray, np.ndarray]
 
 
 def array_of(sequence: Sequence[Any], what: str) -> np.ndarray:
-    """Return a sequence as the array that NumPy makes of it.
+    """Return a sequence as NumPy's array of it.
 
     Where NumPy would change a value, return an array of the objects instead.
 
@@ -78,7 +78,7 @@ def group_by_dtype(objects: np.ndarray, what: str) -> list[Part]:
 
 
 def dtype_for(objects: np.ndarray, what: str) -> np.dtype[Any]:
-    """Return the dtype that holds all of the objects.
+    """Return a dtype that represents all of the objects.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _coarseness(dtype: np.dtype[Any]) -> int:
 
 
 def _plain(one: Any, row: int, what: str) -> tuple[np.dtype[Any] | None, Any]:
-    """Return an object's NumPy dtype, and its value for that dtype."""
+    """Return an object's NumPy dtype, and its value in that dtype."""
     if isinstance(one, np.datetime64 | np.timedelta64 | np.floating | np.bool_):
         return one.dtype, one
     if isinstance(one, bool):

@@ -1,4 +1,4 @@
-"""Temporary files and folders of saves, ``NAME.<hex>.part``, locked while somebody writes them."""
+"""Temporary files and folders of saves, ``NAME.<hex>.part``, locked while being written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @contextmanager
 def locked_part(name: str, make: Callable[[str], object]) -> Iterator[str]:
-    """Yield the path of a new file or folder that `make` makes beside `name`, on this host.
+    """Yield the path of a new locked file or folder beside `name`, created by `make`.
 
     It is locked until the block ends: others do not sweep it. The block renames it to `name`, or
     removes it.
@@ -40,7 +40,7 @@ def locked_part(name: str, make: Callable[[str], object]) -> Iterator[str]:
 
 
 def sweep_parts(name: str) -> None:
-    """Remove what killed saves to `name` have left: parts whose lock nobody holds.
+    """Remove parts left by killed saves to `name`: those that nobody locks.
 
     Parts stay where the file system has no locks, or they cannot be removed.
     """
@@ -53,7 +53,7 @@ def sweep_parts(name: str) -> None:
 
 
 def _create(name: str, make: Callable[[str], object]) -> tuple[str, int | None]:
-    """Return a new part and the descriptor that locks it, or None where it was swept before."""
+    """Return a new part and its lock's descriptor, or None if it was swept already."""
     part = f"{name}.{uuid.uuid4().hex}.part"
     make(part)
     try:

@@ -1,1 +1,1 @@
-"""Bloom filters: their blocks on key words, and the public noun."""
+"""Bloom filters: the public class, and blocks of bits on key words."""

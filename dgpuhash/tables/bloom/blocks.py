@@ -1,4 +1,4 @@
-"""Blocks of Bloom filters, on key words: their bits, their number, their rates."""
+"""Blocks of a Bloom filter: bits by key word, sizes and false-positive rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RATE_UNIT = 2.0**-28
 
 
 def rate_at(load: float) -> float:
-    """Return the expected false positive rate at `load` keys per block.
+    """Return the expected false-positive rate at `load` keys per block.
 
     A block has a Poisson distributed number of keys *j*, each of which leaves each bit of a word
     unset with probability 31/32, so the rate is the mean of ``(1 - (31/32)**j)**8``. Summed over
@@ -38,7 +38,7 @@ def rate_at(load: float) -> float:
 
 
 def _load_at(rate: float) -> float:
-    """Return the keys per block at which `rate` is expected."""
+    """Return the keys per block for an expected `rate`."""
     low, high = 0.0, 1024.0
     while high - low > 1e-9:
         middle = (low + high) / 2
@@ -47,7 +47,7 @@ def _load_at(rate: float) -> float:
 
 
 def blocks_for(keys: int, rate: float) -> int:
-    """Return the fewest blocks that hold `keys` keys at an expected `rate`.
+    """Return the fewest blocks for `keys` keys at an expected `rate`.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def blocks_for(keys: int, rate: float) -> int:
 
 
 def keys_for(blocks: int, rate: float) -> int:
-    """Return the most keys that `blocks` blocks hold at an expected `rate`.
+    """Return the most keys for `blocks` blocks at an expected `rate`.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def keys_for(blocks: int, rate: float) -> int:
 
 
 class BloomBlocks:
-    """Split block Bloom filter of key words, of all hashes or of a range of them.
+    """Split-block Bloom filter of key words, for all hashes or a range of them.
 
     A `range` holds the keys of one owner (`Backend.owner_of`).
 
@@ -149,7 +149,7 @@ class BloomBlocks:
         return passed
 
     def fill(self) -> tuple[int, float]:
-        """Return the number of set bits, and the expected false positive rate.
+        """Return the number of set bits, and the expected false-positive rate.
 
         The rate is that of the bits as they are: the mean over the blocks of the product of the
         shares of set bits in its words.
@@ -169,7 +169,7 @@ class BloomBlocks:
 
 
 def bounds(blocks: int, part: int, parts: int) -> tuple[int, int]:
-    """Return the first block of a range of hashes, and the one after its last.
+    """Return the first and the end block of a range of hashes.
 
     Examples
     --------

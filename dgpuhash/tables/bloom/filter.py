@@ -1,4 +1,4 @@
-"""Bloom filter: a fast test for keys that are not stored, in a few bits a key."""
+"""BloomFilter: a fast test for absent keys, in a few bits a key."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class BloomStats:
 
 
 class BloomFilter(Keyed):
-    """Bloom filter on a CPU or a GPU: tells which keys were certainly not inserted.
+    """Bloom filter on a CPU or a GPU: reports keys that were certainly not inserted.
 
     A split block Bloom filter as Apache Parquet and Impala have it (blocked filters: Putze,
     Sanders, Singler 2007, §3). A key has one bit in each of the eight 32-bit words of one block of
@@ -173,7 +173,7 @@ class BloomFilter(Keyed):
 
     @property
     def capacity(self) -> int:
-        """Distinct keys for which the filter was made."""
+        """Number of distinct keys that the filter is sized for."""
         return FilterSize.of(self._spec).capacity
 
     @property
@@ -184,7 +184,7 @@ class BloomFilter(Keyed):
 
     @property
     def rate(self) -> float:
-        """Expected share of other keys that pass at the present fill; reads the whole filter."""
+        """Expected false-positive rate at the present fill; reads the whole filter."""
         return self.stats().rate
 
     @translates_memory_errors
@@ -293,7 +293,7 @@ class BloomFilter(Keyed):
     @translates_memory_errors
     @read_locked
     def measured_rate(self, keys: int = 2**20, *, seed: int | None = None) -> float:
-        """Return the share of `keys` drawn keys, none of them inserted, that pass.
+        """Return the false-positive rate for `keys` random keys that were not inserted.
 
         They are drawn from all 64-bit words but those of short keys, whatever the dtype: a filter
         of bools can be measured, too.
@@ -324,7 +324,7 @@ class BloomFilter(Keyed):
 
     @write_locked
     def _take(self, other: BloomFilter) -> None:
-        """Take over the bits of another filter."""
+        """Add the bits of another filter."""
         check_same_shape(self._spec, other._spec)
         if None not in (self.device, other.device) and self.device != other.device:
             raise DeviceError(
@@ -339,7 +339,7 @@ class BloomFilter(Keyed):
 
     @read_locked
     def _give(self, other: BloomFilter) -> None:
-        """Set this filter's bits in another one, which its caller holds alone."""
+        """Add this filter's bits to another one, which no other thread uses."""
         if self._store is not None:
             words = other._opened().words
             other._turns.begin()
@@ -355,7 +355,7 @@ class BloomFilter(Keyed):
 
     @classmethod
     def _range_of(cls, spec: TableSpec, device: Device, part: int, parts: int) -> Self:
-        """Return the filter of one of `parts` equal ranges of the hashes, empty and open."""
+        """Return an empty filter of one of `parts` equal ranges of the hashes."""
         made = cls._of(spec, 0, device)
         made._range = part, parts
         made._open(backends.get(device))

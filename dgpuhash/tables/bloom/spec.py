@@ -1,4 +1,4 @@
-"""Spec of a Bloom filter: its size, from keys and a rate, or from bytes."""
+"""Spec of a Bloom filter: its size from keys and a rate, or from bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BLOCKS = 2**32 - 1
 
 
 class FilterSize(NamedTuple):
-    """Size of a filter, which its spec has among the settings."""
+    """Size of a filter, as its spec's settings have it."""
 
     blocks: int
     """Blocks of 32 bytes."""
@@ -26,7 +26,7 @@ class FilterSize(NamedTuple):
 
     @classmethod
     def of(cls, spec: TableSpec) -> Self:
-        """Return the size in a spec.
+        """Return the size from a spec.
 
         Raises
         ------
@@ -51,7 +51,7 @@ def bloom_spec(
     seed: int | None,
     parts: int = 1,
 ) -> TableSpec:
-    """Return the spec of a filter from what its constructor was given.
+    """Return the spec of a filter for its constructor's arguments.
 
     `parts`: devices that share its blocks.
 
@@ -95,7 +95,7 @@ def bloom_spec(
 
 
 def check_same_shape(mine: TableSpec, other: TableSpec) -> None:
-    """Raise SpecError unless filters of two specs have a union."""
+    """Raise SpecError unless filters of two specs can be united."""
     sizes = [FilterSize.of(spec).blocks * BLOCK_NBYTES for spec in (mine, other)]
     for name, ours, theirs in (
         ("key_dtype", mine.key_dtype, other.key_dtype),

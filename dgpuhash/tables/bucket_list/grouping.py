@@ -1,4 +1,4 @@
-"""Grouping of a batch of pairs by key."""
+"""Group a batch of pairs by key."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def group_parts_by_key(
 
 
 def _most_rows(mean: int, each: float) -> float:
-    """Return an upper bound of the rows of a part, likely never exceeded.
+    """Return a probable upper bound of the rows of a part.
 
     Each key comes `each` times, and a part has `mean` rows on average.
     """
@@ -110,7 +110,7 @@ _MIXED_PART = 32
 
 @dataclass(frozen=True, slots=True)
 class GroupedBatch:
-    """Runs of values, one for each distinct key, in input order in a run."""
+    """Distinct keys with their runs of values, in input order within a run."""
 
     keys: Any
     """The distinct keys' words."""
@@ -220,7 +220,7 @@ class _HashCollisions:
         )  # fmt: skip
 
     def left(self, bits: Any, values: Any) -> bool:
-        """Sort the rows that `mend` left; return whether there were any."""
+        """Sort the rows that `mend` left over; return whether there were any."""
         backend = self._backend
         mixed, many = (int(told) for told in backend.to_host(self._told))
         if mixed > len(self.rows):

@@ -1,4 +1,4 @@
-"""Value lists that are settled part by part, with keys in the order of their slots."""
+"""Build value lists part by part, with keys in slot order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAST_KEYS = 2**6
 
 
 class SortedFill:
-    """Fills empty slots with distinct keys, each batch behind the one before; `finish` ends it.
+    """Fill empty slots with distinct keys in ascending batches; `finish` ends it.
 
     Keys whose first bucket is full wait until then, as their places may be anywhere.
 
@@ -46,7 +46,7 @@ class SortedFill:
         self.rows: int = 0
 
     def add(self, keys: Any, values: Any) -> None:
-        """Store pairs by ascending hash, none of which is below those before."""
+        """Store pairs sorted by hash, all after the earlier ones."""
         self.rows += len(keys)
         self._slots.taken_bound = self.rows
         join = self._backend.xp.concatenate
@@ -56,7 +56,7 @@ class SortedFill:
         self._kept = keys[end:].copy(), values[end:].copy()
 
     def finish(self) -> None:
-        """Store what waits."""
+        """Store the remaining pairs."""
         slots, join = self._slots, self._backend.xp.concatenate
         self._store(*self._kept)
         late = [join(column) for column in zip(*self._late, strict=True)]
@@ -66,7 +66,7 @@ class SortedFill:
             slots.replace(*late)
 
     def _last_begin(self, keys: Any) -> int:
-        """Return where the keys of the last bucket begin."""
+        """Return the first row of the last bucket's keys."""
         slots, size = self._slots, _LAST_KEYS
         while True:
             first = max(len(keys) - size, 0)
@@ -103,7 +103,7 @@ _DEVIATIONS = 5
 def settle_parts(
     store: Storage, lists: ValueLists, parts: Iterable[GroupedBatch], n_parts: int, rows: int
 ) -> tuple[Storage, list[GroupedBatch]]:
-    """Replace the content of the lists by grouped parts; return a table of entries.
+    """Replace the lists' content by grouped parts; return a table of entries.
 
     And keys whose runs are too long. Parts are stored one after another: beside the table there are
     only a few of them.
@@ -155,7 +155,7 @@ def settle_parts(
 def _sampled(
     parts: Iterable[GroupedBatch], n_parts: int, least: int
 ) -> Iterator[tuple[list[GroupedBatch], float]]:
-    """Yield parts with so many values or all first, and their share of all; then part by part."""
+    """Yield a sample of parts with its share of all, then part by part."""
     waiting: list[GroupedBatch] = []
     size = 0
     for number, batch in enumerate(parts, 1):
@@ -169,7 +169,7 @@ def _sampled(
 def _with_short_runs(
     backend: Backend, batch: GroupedBatch, long: list[GroupedBatch]
 ) -> GroupedBatch:
-    """Return a batch without its longest runs, which go to `long`."""
+    """Return a batch without its longest runs, which are appended to `long`."""
     if batch.starts is None or len(batch.values) <= LONGEST_RUN:
         return batch
     lengths = batch.starts[1:] - batch.starts[:-1]
@@ -180,7 +180,7 @@ def _with_short_runs(
 
 
 class PartLists:
-    """Runs of values that go to empty lists, some at a time; `finish` makes the lists usable.
+    """Build empty lists from runs of values in steps; `finish` makes them usable.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class PartLists:
         return self._lists._numbering.entry
 
     def add(self, batch: GroupedBatch) -> Any:
-        """Take the runs of some keys, none longer than `LONGEST_RUN`; return their entries."""
+        """Add the runs of some keys, at most `LONGEST_RUN` each; return their entries."""
         backend, lists, numbering = self._backend, self._lists, self._lists._numbering
         runs, values = len(batch.keys), batch.values
         self._added += len(values)
@@ -241,7 +241,7 @@ class PartLists:
         return entries
 
     def finish(self) -> None:
-        """Give the lists what was added."""
+        """Give the lists all added runs."""
         lists, backend = self._lists, self._backend
         self._starts[self._settled] = self._used
         lists._pool = self._pool[: self._used]

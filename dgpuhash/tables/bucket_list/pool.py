@@ -1,4 +1,4 @@
-"""Pool of a multimap's values: runs, lists of buckets behind them, and numbers of lists."""
+"""Pool of a multimap's values: runs, appended buckets, and list numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGEST_BUCKET = 1 << 20
 
 @functools.lru_cache(maxsize=64)
 def bucket_ends(first: int, growth: float, link_slots: int) -> np.ndarray:
-    """Return the pool slots of a list's first one, two, … buckets together.
+    """Return the cumulative pool slots of a list's first, second, … bucket.
 
     Every bucket but the first has a link, too. The growth is the decimal number that it prints as:
     ten values are followed by eleven, if lists grow by 1.1.
@@ -50,7 +50,7 @@ _SAMPLE = 4096
 
 @dataclass(frozen=True, slots=True)
 class ListNumberRange:
-    """Range of entry words that are list numbers instead of values.
+    """Range of entry words that are list numbers rather than values.
 
     Entries are the words beside keys in the table.
 
@@ -178,7 +178,7 @@ class ValueLists:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes."""
+        """Bytes of device memory."""
         held = (self._pool, self._starts, self._handles, self._records, self._ends)
         return sum(int(part.nbytes) for part in held)
 
@@ -196,7 +196,7 @@ class ValueLists:
         """Values appended, including values of erased keys."""
 
     def emptied(self) -> ValueLists:
-        """Return lists without any value."""
+        """Return empty lists."""
         made = copy.copy(self)
         made.clear()
         return made
@@ -328,7 +328,7 @@ class ValueLists:
         return plan
 
     def can_number(self, plan: AppendPlan) -> bool:
-        """Return whether there are list numbers enough for `plan`.
+        """Return whether enough list numbers are free for `plan`.
 
         If not, all lists have to be settled anew.
         """
@@ -446,7 +446,7 @@ class ValueLists:
 
     @property
     def storage(self) -> bytes:
-        """The lists as kernels get them."""
+        """The lists as a kernel argument."""
         numbering = self._numbering
         return self._backend.pack(
             struct_named("ListStorage"), pool=self._pool, records=self._records,

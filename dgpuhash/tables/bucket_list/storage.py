@@ -1,4 +1,4 @@
-"""Keys of a multimap and their value lists: changes are atomic, and a cap keeps the smallest."""
+"""ListStorage: store of a multimap's keys and value lists, with atomic changes."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ class ListStorage(ListStore):
 
     @property
     def value(self) -> np.dtype[Any] | None:
-        """Dtype of the words beside keys in slots."""
+        """Dtype of the value words in slots."""
         return self._keys.value
 
     @property
     def capacity(self) -> int:
-        """Distinct keys that fit before the slots grow."""
+        """Number of distinct keys at which the slots grow."""
         return self._keys.capacity
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
         beside = 0 if self._payload is None else self._payload.nbytes
         return self._keys.nbytes + self._lists.nbytes + beside
 
@@ -107,7 +107,7 @@ class ListStorage(ListStore):
         return self._keys.broken
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
-        """Append at least one value to its key's list; run `then` in the same call."""
+        """Append one or more values to their keys' lists; run `then` in the same call."""
         self._tidy()
         store, size = self._keys, self.pairs + len(rows)
         if size == len(rows):
@@ -142,7 +142,7 @@ class ListStorage(ListStore):
         memory: int | None = None,
         keep: Keep | None = None,
     ) -> None:
-        """See `ListStore`; an empty store settles the values part by part."""
+        """Implement `ListStore.insert_all`; an empty store settles the values part by part."""
         if not self._inline or len(self):
             super().insert_all(batches, memory, keep)
             return
@@ -167,7 +167,7 @@ class ListStorage(ListStore):
             self._compact()
 
     def build(self, bits: Any, offsets: Any, rows: Any, order: SlotOrder | None = None) -> None:
-        """Store lists of values, at least one in each, in this empty store.
+        """Store non-empty lists of values in this empty store.
 
         `order` is that in which the keys stood in other slots.
         """
@@ -199,13 +199,13 @@ class ListStorage(ListStore):
         return erased
 
     def ordered_lists(self) -> tuple[Any, Any, Any, SlotOrder | None]:
-        """See `ListStore`."""
+        """Implement `ListStore.ordered_lists`."""
         bits, entries, order = ordered_items(self._keys.slots)
         words, offsets = self._gather(entries)
         return bits, offsets, self._decode(words), order
 
     def saved_lists(self) -> dict[str, np.ndarray | Pieces]:
-        """See `ListStore`; some keys are on the host at a time."""
+        """Implement `ListStore.saved_lists`; some keys are on the host at a time."""
         host, slots, order = self.backend.to_host, self._keys.slots, order_in(self._keys.slots)
 
         def offset_pieces() -> Iterator[np.ndarray]:
@@ -231,7 +231,7 @@ class ListStorage(ListStore):
         }
 
     def pair_slices(self) -> Iterator[tuple[Any, Any]]:
-        """See `ListStore`."""
+        """Implement `ListStore.pair_slices`."""
         for bits, entries in item_slices(self._keys.slots):
             words, offsets = self._gather(entries)
             yield bits[list_numbers(self.backend, offsets, len(words))], self._decode(words)
@@ -250,7 +250,7 @@ class ListStorage(ListStore):
         self._keys.rehash(seed)
 
     def lend(self, *, write: bool) -> Lent:
-        """Return the lists for kernels of users, which count their values.
+        """Return the lists for user kernels, with a count of their values.
 
         Raises
         ------
@@ -290,16 +290,16 @@ class ListStorage(ListStore):
         return self._keys.figures()
 
     def ready(self) -> None:
-        """Allocate what large batches need before they come."""
+        """Allocate the memory for large batches in advance."""
         self._keys.ready()
 
     def _open(self, batch: GroupedBatch) -> bucket_list.OpenedBatch:
-        """Return a batch with the lists of its keys; without values that the cap leaves out."""
+        """Return a batch with its keys' lists, without values beyond the cap."""
         opened = bucket_list.open_batch(self._keys, self._lists, batch)
         return opened if self._cap is None else self._cap.beside(self._lists, opened)
 
     def _list_words(self) -> tuple[Any, Any, Any]:
-        """See `ListStore`."""
+        """Implement `ListStore._list_words`."""
         return bucket_list.all_lists(self._keys, self._lists)
 
     def _gather(self, entries: Any) -> tuple[Any, Any]:
@@ -307,7 +307,7 @@ class ListStorage(ListStore):
         return self._lists.gather(self._lists.open(entries), entries)
 
     def _sizes(self) -> Iterator[Any]:
-        """See `ListStore`."""
+        """Implement `ListStore._sizes`."""
         for _, entries in item_slices(self._keys.slots):
             yield self._lists.count(self._lists.open(entries))
 
@@ -316,12 +316,12 @@ class ListStorage(ListStore):
         return ValueLists(self.backend, self._word, first=first, growth=growth)
 
     def _tidy(self) -> None:
-        """Compact when erased values take more room than live ones."""
+        """Compact if erased values take more room than live ones."""
         if self._lists.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
             self._compact()
 
     def _compact(self, room: int = 0) -> None:
-        """Move all pairs to new runs; on failure the old lists stay in use.
+        """Move all pairs to new runs; an error leaves the old lists in use.
 
         Reserves numbers for `room` further lists. With `room`, wide values keep their row numbers,
         because the batch to insert already has its own.
@@ -344,7 +344,7 @@ class ListStorage(ListStore):
 
 
 class Cap:
-    """How many values of each key stay: the smallest ones.
+    """Limit of values per key, which keeps the smallest ones.
 
     Parameters
     ----------
@@ -360,7 +360,7 @@ class Cap:
         self._dtype = dtype
 
     def cut(self, batch: GroupedBatch) -> GroupedBatch:
-        """Return a batch without the values that have no place beside others of the batch."""
+        """Return a batch without the values beyond the limit within the batch."""
         if batch.starts is None:
             return batch
         lengths = batch.starts[1:] - batch.starts[:-1]
@@ -384,7 +384,7 @@ class Cap:
         )
 
     def beside(self, lists: ValueLists, opened: OpenedBatch) -> OpenedBatch:
-        """Return what is left of a batch that was cut, where the keys' lists have values."""
+        """Return a cut batch without the values beyond the limit given stored values."""
         xp, batch = self._backend.xp, opened.batch
         starts, handles, entries = batch.starts, opened.handles, opened.entries
         lengths, counts = starts[1:] - starts[:-1], lists.count(handles)
@@ -415,7 +415,7 @@ class Cap:
     def _merged(
         self, batch: GroupedBatch, stored: Any, counts: Any, lengths: Any, over: Any
     ) -> tuple[Any, Any]:
-        """Return the smallest values of some keys, one key after another.
+        """Return the smallest values of some keys, concatenated by key.
 
         And how many of each key's are stored ones.
         """
@@ -435,7 +435,7 @@ class Cap:
         return words[ordered][stays], n_stored
 
     def _smallest_first(self, words: Any, offsets: Any) -> tuple[Any, Any, Any]:
-        """Return the order of all runs by value, each place's rank in its run, and its run."""
+        """Return the order of all runs by value, with the rank and run of each position."""
         backend, xp = self._backend, self._backend.xp
         owners = list_numbers(backend, offsets, len(words))
         values = values_of(backend, words, self._dtype)
@@ -449,7 +449,7 @@ class Cap:
 
 
 def _places(backend: Backend, starts: Any, lengths: Any) -> tuple[Any, Any]:
-    """Return the places of runs, one run after another, and where each run's begin.
+    """Return the positions of runs, concatenated, and each run's offset.
 
     No run is empty.
     """
@@ -460,7 +460,7 @@ def _places(backend: Backend, starts: Any, lengths: Any) -> tuple[Any, Any]:
 
 
 def _sums(backend: Backend, sizes: Any) -> Any:
-    """Return where each of these sizes begins, and the last one's end (int64)."""
+    """Return the offset of each of these sizes, and the total last (int64)."""
     sums = backend.zeros(len(sizes) + 1, np.int64)
     backend.xp.cumsum(sizes, dtype=np.int64, out=sums[1:])
     return sums

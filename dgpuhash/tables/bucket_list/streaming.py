@@ -1,4 +1,4 @@
-"""Pairs that come in batches, dealt out to parts that are grouped one after another."""
+"""Group pairs from a stream of batches, by partitions of the key hash."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_ROWS = {"cpu": 2**21, "cuda": 2**27}
 
 
 class _Held(NamedTuple):
-    """A batch in the order of parts, and where each begins."""
+    """Batch in partition order, with the partitions' offsets."""
 
     keys: Any
     values: Any
@@ -35,7 +35,7 @@ class _Held(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """Rows of each part in a file: where their keys and their values are, and their number."""
+    """Rows of each partition in a file: offsets of keys and values, and their number."""
 
     keys: np.ndarray
     values: np.ndarray
@@ -43,7 +43,7 @@ class _Written(NamedTuple):
 
 
 class DealtPairs:
-    """Pairs of key words and value words, by the highest bits of the keys' hashes.
+    """Pairs of key and value words, partitioned by the highest hash bits.
 
     What is more than `memory` bytes goes to an `UnnamedFile`.
 
@@ -76,7 +76,7 @@ class DealtPairs:
         self.rows: int = 0
 
     def append(self, keys: Any, values: Any) -> None:
-        """Add a batch; its rows stay in order."""
+        """Add a batch, keeping the order of its rows."""
         backend, parts = self._backend, 2**self._bits
         (digit,) = digits_of(backend, parts, self._seed, spread=parts)
         room = self._room(len(keys), keys.dtype, values.dtype)
@@ -107,12 +107,12 @@ class DealtPairs:
 
     @property
     def bits(self) -> int:
-        """Log2 of the parts that are grouped by themselves, of all batches that have come."""
+        """Log2 of the number of parts to group separately."""
         parts = -(-self.rows // _PART_ROWS[self._backend.name])
         return min(max(parts - 1, 0).bit_length(), self._bits)
 
     def parts(self, most: int | None) -> Iterator[Iterator[tuple[Any, Any]]]:
-        """Yield for each part, in the order of hashes, an iterator of its pairs in order.
+        """Yield for each part, in hash order, an iterator of its pairs in order.
 
         They come about `most` rows at a time, or the share of one batch; None: all at once.
         """
@@ -126,7 +126,7 @@ class DealtPairs:
         self._file.close()
 
     def _shares(self, first: int, last: int) -> Iterator[tuple[Any, Any]]:
-        """Yield what was written at once, or each batch, has of the parts [first, last)."""
+        """Yield each write's, or each batch's, rows of the parts [first, last)."""
         key, value = self._dtypes
         for written in self._written:
             for part in range(first, last):
@@ -143,7 +143,7 @@ class DealtPairs:
     def _pieces(
         self, shares: Iterator[tuple[Any, Any]], most: int | None
     ) -> Iterator[tuple[Any, Any]]:
-        """Yield shares joined, of about `most` rows."""
+        """Yield shares joined to about `most` rows."""
         gathered: list[tuple[Any, Any]] = []
         size = 0
         for keys, values in shares:
@@ -163,7 +163,7 @@ class DealtPairs:
         return join(keys), join(values)
 
     def _spill(self) -> None:
-        """Write what is held."""
+        """Write the buffered batches to the file."""
         backend, written = self._backend, self._written
         made: list[_Written] = []
         self._written = []
@@ -186,7 +186,7 @@ def grouped_parts(
     seed: int,
     cut: Callable[[GroupedBatch], GroupedBatch] | None,
 ) -> Iterator[GroupedBatch]:
-    """Yield the pairs of each part grouped by key, those of one key in the order they came.
+    """Yield the pairs of each part grouped by key, in arrival order within a key.
 
     The keys are in the order of ascending hash.
 
@@ -215,7 +215,7 @@ def grouped_parts(
 
 
 def _in_order(backend: Backend, batch: GroupedBatch, seed: int) -> GroupedBatch:
-    """Return a batch with its keys by ascending hash, whatever their order is."""
+    """Return a batch with its keys sorted by hash."""
     if batch.by_hash or not len(batch.keys):
         return batch
     xp, starts = backend.xp, batch.starts
@@ -231,7 +231,7 @@ def _in_order(backend: Backend, batch: GroupedBatch, seed: int) -> GroupedBatch:
 
 
 def kept(backend: Backend, batch: GroupedBatch, keep: Keep) -> GroupedBatch:
-    """Return a batch with the keys that `keep` keeps."""
+    """Return a batch with the keys selected by `keep`."""
     xp, starts = backend.xp, batch.starts
     if not len(batch.keys):
         return batch

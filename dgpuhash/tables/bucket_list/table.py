@@ -20,7 +20,7 @@ _SAMPLED_ROWS = 2**18
 
 
 def find_handles(store: Storage, lists: ValueLists, bits: Any) -> tuple[Any, Any]:
-    """Return the handles of keys, and the entries they were opened from."""
+    """Return the handles of keys, and their entries."""
     entries, found = store.find(bits)
     return lists.open(entries, found), entries
 
@@ -56,7 +56,7 @@ def build_lists(
 def build_grouped(
     store: Storage, lists: ValueLists, batch: GroupedBatch, order: SlotOrder | None = None
 ) -> Storage:
-    """Fill the lists as `build_lists` does, with a batch that is grouped by key.
+    """Fill the lists with a grouped batch, as `build_lists` does.
 
     `order` is that in which the keys stood in other slots.
     """
@@ -78,7 +78,7 @@ def build_grouped(
 
 
 def _settle_unique(store: Storage, lists: ValueLists, bits: Any, words: Any) -> Storage | None:
-    """Fill the lists as `build_lists` does, with pairs whose keys seem distinct.
+    """Fill the lists with pairs of apparently distinct keys, as `build_lists` does.
 
     None if a key occurs twice.
 
@@ -96,7 +96,7 @@ def _settle_unique(store: Storage, lists: ValueLists, bits: Any, words: Any) -> 
 
 
 class OpenedBatch(NamedTuple):
-    """A grouped batch, and what the table has of its keys.
+    """A grouped batch, with the table's entries for its keys.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Base of stores of multimaps: key words, lists of values, and what follows from them."""
+"""Interface of multimap stores: key words with lists of values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dgpuhash.tables.store import AnyStore
 
 
 class ListStore(AnyStore):
-    """Key words, and lists of values, of a multimap on one device.
+    """Store of key words with lists of values, on one device.
 
     Values are in the form in which `as_device_array` gives them. Those of more than 8 bytes are in
     a payload, whose row numbers are their words.
@@ -29,7 +29,7 @@ class ListStore(AnyStore):
     _payload: ValueRows | None
 
     def _set_values(self, spec: TableSpec) -> np.dtype[Any]:
-        """Set the dtype of the values; return that of their words."""
+        """Set the dtype of the values; return their word dtype."""
         assert spec.value is not None
         self._dtype: np.dtype[Any] = spec.value
         self._inline: bool = self._dtype.itemsize in (1, 2, 4, 8)
@@ -42,7 +42,7 @@ class ListStore(AnyStore):
 
     @abstractmethod
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
-        """Append at least one value to its key's list; run `then` in the same call."""
+        """Append one or more values to their keys' lists; run `then` in the same call."""
 
     @abstractmethod
     def find(self, bits: Any) -> tuple[Any, Any]:
@@ -71,7 +71,7 @@ class ListStore(AnyStore):
         return bits[list_numbers(self.backend, offsets, len(values))], values
 
     def build(self, bits: Any, offsets: Any, rows: Any, order: Any = None) -> None:
-        """Store lists of values, at least one in each, in this empty store.
+        """Store non-empty lists of values in this empty store.
 
         `order` is that in which the keys stood in other slots, or None.
         """
@@ -83,7 +83,7 @@ class ListStore(AnyStore):
         memory: int | None = None,
         keep: Keep | None = None,
     ) -> None:
-        """Insert batches of pairs, at least one in each, into lists that are contiguous then.
+        """Insert non-empty batches of pairs, into lists that end up contiguous.
 
         Where `memory` bytes are not enough for all pairs, these go to a file. `keep` returns a mask
         of the keys that stay.
@@ -96,11 +96,11 @@ class ListStore(AnyStore):
         self.compact()
 
     def ordered_lists(self) -> tuple[Any, Any, Any, SlotOrder | None]:
-        """Return keys, offsets and values as `lists` does, and the order of keys in slots."""
+        """Return keys, offsets and values as `lists`, and the order of keys in slots."""
         return (*self.lists(), None)
 
     def saved_lists(self) -> dict[str, np.ndarray | Pieces]:
-        """Return what a file has of lists: keys, offsets, values, and the order of keys if any.
+        """Return the lists for a file: keys, offsets, values, and the keys' order if any.
 
         The store must not change while pieces are read.
         """
@@ -108,15 +108,15 @@ class ListStore(AnyStore):
         return {"keys": keys, "offsets": offsets, "values": values}
 
     def pair_slices(self) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values as `items` returns them, of some keys at a time."""
+        """Yield keys and values as `items`, in slices of keys."""
         yield self.items()
 
     def longest_list(self) -> int:
-        """Return how many values the key with the most has."""
+        """Return the number of values of the key with the most."""
         return max((int(each.max()) for each in self._sizes() if len(each)), default=0)
 
     def _sizes(self) -> Iterator[Any]:
-        """Yield the number of values of each key, of some keys at a time."""
+        """Yield the number of values of each key, in slices of keys."""
         _, offsets, _ = self._list_words()
         yield offsets[1:] - offsets[:-1]
 
@@ -124,7 +124,7 @@ class ListStore(AnyStore):
         return None if self._inline else ValueRows(self.backend, self._dtype)
 
     def _store_payload(self, payload: ValueRows | None, rows: Any) -> tuple[ValueRows | None, Any]:
-        """Return the payload with the rows added, if any, and the rows' words."""
+        """Return the payload with any rows appended, and the rows' words."""
         return (None, value_words(rows, self._dtype)) if payload is None else payload.appended(rows)
 
     def _decode(self, words: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Column operations without a user's table: joins, groups, reductions."""
+"""Column functions without a table of the user's: joins, groups and reductions."""

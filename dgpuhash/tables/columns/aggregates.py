@@ -1,4 +1,4 @@
-"""Aggregates by group: of numbered groups, or of keys in one pass."""
+"""Compute aggregates by group: of numbered groups, or of keys in one pass."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def reduce_groups(
 
 
 def _compensating(column: ColumnReduction) -> ColumnReduction:
-    """Return a reduction as a GPU has it, whose compensated sums are pairs."""
+    """Return a reduction in GPU form, with compensated sums as pairs."""
     return replace(column, fold="compensated") if column.fold == "pair" else column
 
 
@@ -148,7 +148,7 @@ def reduce_keys(
 
 
 def _in_records(columns: Sequence[ColumnReduction]) -> list[tuple[int, ColumnReduction]]:
-    """Return columns with their places, as they are stored in records of a table.
+    """Return columns with their offsets in records of a table.
 
     Compensated sums come first, each with a column for its excess.
     """
@@ -164,7 +164,7 @@ def _in_records(columns: Sequence[ColumnReduction]) -> list[tuple[int, ColumnRed
 def _added(
     backend: Backend, bits: Any, estimate: DistinctEstimate, columns: Sequence[ColumnReduction]
 ) -> GroupTable:
-    """Return a table of the keys in which the columns are aggregated."""
+    """Return a table of the keys with the aggregated columns."""
     seed = draw_seed()
     ordered = _by_region(backend, bits, estimate, columns, seed)
     described = _column_structs(backend, ordered.columns, [None] * len(columns))
@@ -188,7 +188,7 @@ def _added(
 
 @dataclass(frozen=True, slots=True)
 class _Ordered:
-    """Batch in the order in which its rows are aggregated."""
+    """Batch in aggregation order."""
 
     bits: Any
     columns: Sequence[ColumnReduction]
@@ -314,7 +314,7 @@ def _combined(backend: Backend, totals: Any, fold: str) -> Any:
 
 
 def _compensated(totals: np.ndarray) -> np.ndarray:
-    """Return compensated sums over all segments, those that pandas has.
+    """Return compensated sums over all segments, equal to pandas'.
 
     Each segment has a sum, and the excess of this sum over the exact one.
     """
@@ -330,7 +330,7 @@ def _compensated(totals: np.ndarray) -> np.ndarray:
 
 
 def _paired(totals: np.ndarray) -> np.ndarray:
-    """Return the sums of all segments, and what they are too large by (Knuth 1969)."""
+    """Return the sums of all segments, and their rounding errors (Knuth 1969)."""
     sums, excess = totals[0, :, 0], totals[0, :, 1]
     with np.errstate(invalid="ignore", over="ignore"):
         for each in totals[1:]:
@@ -343,7 +343,7 @@ def _paired(totals: np.ndarray) -> np.ndarray:
 
 
 def _settled(backend: Backend, totals: Any) -> tuple[Any, Any]:
-    """Return sums of the segments of a GPU, and what they are too large by, maybe many roundings.
+    """Return sums of a GPU's segments, and their accumulated rounding errors.
 
     Sums of segments are added up as rows are.
     """

@@ -1,4 +1,4 @@
-"""Counts of a batch's frequent keys, made in the shared memory of blocks."""
+"""Pre-aggregate counts of a batch's frequent keys in blocks' shared memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEGMENT_ROWS = 2**15
 def counted_by_block(
     backend: Backend, bits: Any, terms: Any, word: np.dtype[Any]
 ) -> tuple[Any, Any]:
-    """Return fewer pairs with the same counts for each key, if half of the rows repeat a key.
+    """Return fewer pairs with equal counts per key, if half of the rows repeat a key.
 
     Keys may still repeat. Where few rows seem to repeat a key the batch itself is returned.
 

@@ -23,7 +23,7 @@ _SIGNED = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
 def addresses_directly(backend: Backend, rows: int) -> bool:
-    """Return whether dense keys of so many rows take less time by direct address than by hash."""
+    """Return whether direct address is faster than hashing for dense keys of some rows."""
     if backend.name != "cpu":
         return False
     return rows <= _SERIAL_ROWS or bool(native().threads() <= _MOST_THREADS)
@@ -47,7 +47,7 @@ class DirectTable:
 
     @classmethod
     def first_rows_of(cls, keys: Any, probes: int, rows: Any = None) -> DirectTable | None:
-        """Return the table of the first row of each key; None where keys are not dense.
+        """Return the table of the first row of each key; None if keys are not dense.
 
         `probes` keys will be looked up. Without `rows`, rows are numbered from 0.
         """
@@ -69,13 +69,13 @@ class DirectTable:
 
     @classmethod
     def rows_of(cls, keys: Any, probes: int, rows: Any = None) -> DirectTable | None:
-        """Return the table as `first_rows_of` does; None where keys repeat, too."""
+        """Return the table of `first_rows_of`; None also if keys repeat."""
         table = cls.first_rows_of(keys, probes, rows)
         return None if table is None or len(table) < len(keys) else table
 
     @classmethod
     def set_of(cls, keys: Any, probes: int) -> DirectTable | None:
-        """Return the table of whether a key is there; None where keys are not dense.
+        """Return the table of key presence; None if keys are not dense.
 
         Keys may repeat.
         """
@@ -89,7 +89,7 @@ class DirectTable:
         return cls(least, slots)
 
     def __len__(self) -> int:
-        """Return the number of different keys."""
+        """Return the number of distinct keys."""
         return int(np.count_nonzero(self._slots >= 0))
 
     @property
@@ -99,11 +99,11 @@ class DirectTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the table takes."""
+        """Bytes of memory of the table."""
         return int(self._slots.nbytes)
 
     def find(self, keys: Any, counts: Any = None) -> Any:
-        """Return the row of each key, -1 where there is none; of a set, whether it is there.
+        """Return the row of each key, -1 for none; for a set, whether the key is present.
 
         `counts` receives how many keys are there of each batch of `batch_rows`.
         """
@@ -126,7 +126,7 @@ class DirectTable:
 
 
 def _span(keys: Any, probes: int) -> tuple[Any, int] | None:
-    """Return the least key and the number of slots from it on; None for too many slots."""
+    """Return the least key and the number of slots; None for too many slots."""
     if not len(keys) or keys.dtype.itemsize not in _SIGNED:
         return None
     # Negative numbers are large words, which stand before the others.
@@ -149,7 +149,7 @@ def _row_dtype(last: int) -> type[np.signedinteger[Any]]:
 
 
 class DenseKeys:
-    """Integer keys of one column or several, with a slot for each combination of their values.
+    """Integer keys of one or several columns, with a slot for each combination of values.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class DenseKeys:
 
     @classmethod
     def of(cls, columns: Sequence[Any], slots: int = _SLOTS_OF_A_KEY) -> DenseKeys | None:
-        """Return the keys of columns; None where they are no integers, or are not dense.
+        """Return the keys of columns; None if they are not integers or not dense.
 
         There are at most so many `slots` for each row.
         """
@@ -203,7 +203,7 @@ class DenseKeys:
         return self.numbered_slots(of_rows=of_rows)[1:]
 
     def numbered_slots(self, *, of_rows: bool) -> tuple[Any, Any, Any]:
-        """Return a slot for each key with its number, and what `numbered` does.
+        """Return a slot for each key with its number, and the result of `numbered`.
 
         Slots without a key are -1, and so is one more slot at the end.
         """
@@ -234,7 +234,7 @@ class DenseKeys:
         return slots, numbers, np.concatenate(first)
 
     def counts(self) -> Any:
-        """Return how many keys there are of each value of the first column, the least one first."""
+        """Return the number of keys for each value of the first column, from the least on."""
         there = np.zeros(self._size, bool)
         for _, at in self._batches():
             there[at] = True
@@ -253,7 +253,7 @@ class DenseKeys:
 
 
 class DirectKeys:
-    """Distinct keys of a batch of dense words, each with its first row; see `DistinctKeys`.
+    """Distinct dense keys of a batch, with first rows; see `DistinctKeys`.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ class DirectKeys:
 
     @classmethod
     def of(cls, words: Any) -> DirectKeys | None:
-        """Return the distinct keys of words; None where they are not dense."""
+        """Return the distinct keys of words; None if they are not dense."""
         span = _span(words, len(words))
         return None if span is None else cls(words, *span)
 

@@ -1,4 +1,4 @@
-"""Distinct keys of a batch, numbered densely with a compacting hash table.
+"""Find and number the distinct keys of a batch, with a compacting hash table.
 
 The table is that of Alcantara's thesis (2011), §6.3.
 """
@@ -47,7 +47,7 @@ class DistinctEstimate:
 
     @staticmethod
     def of(backend: Backend, bits: Any) -> DistinctEstimate:
-        """Return an estimate from sampled rows at equal distances."""
+        """Return an estimate from equidistant sample rows."""
         rows, most = len(bits), _SAMPLE_ROWS[backend.name]
         if rows <= most:
             return DistinctEstimate(min(rows, 1), rows)
@@ -82,7 +82,7 @@ def build_group_table(
     *,
     seed: int | None = None,
 ) -> tuple[GroupTable, Any]:
-    """Return a table in which `work` has placed the keys, and its result.
+    """Return a table filled by `work` with the keys, and its result.
 
     `work` gets an empty table and whether most keys are expected to repeat; it returns None when a
     key found no place. Without `seed`, a random one is drawn; other seeds follow when the keys
@@ -235,7 +235,7 @@ class DistinctKeys:
 def distinct_keys(
     backend: Backend, bits: Any, estimate: DistinctEstimate | None = None, **calls: bool
 ) -> DistinctKeys | DirectKeys:
-    """Return the distinct keys of a batch, by direct address where they are dense integers.
+    """Return the distinct keys of a batch, by direct address for dense integers.
 
     See `DistinctKeys` for the parameters.
     """
@@ -282,12 +282,12 @@ class Factorization:
         return len(self.first_rows)
 
     def find(self, bits: Any) -> Any:
-        """Return the numbers (int64) of keys, -1 where a key is not in the batch."""
+        """Return the numbers (int64) of keys, -1 for keys outside the batch."""
         return self.table.find(bits)
 
 
 def estimate_distinct(distinct: int, drawn: int) -> int:
-    """Return the number of equally frequent keys behind a sample.
+    """Estimate the number of distinct keys from a sample, if equally frequent.
 
     The sample has `distinct` different keys in `drawn` draws.
 

@@ -1,4 +1,4 @@
-"""Distinct keys of a column, numbered in order of first appearance."""
+"""Number the distinct keys of a column in order of first appearance: `factorize`, `unique`."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ class GroupedKeys:
         return self.totals([ColumnReduction(None, "u1", "one", "sum")])[0].view(np.int64)
 
     def by_row(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
-        """Return a result by row as an array of the same kind as the keys."""
+        """Return a result by row in the kind of the keys."""
         return self._taken.wrap(result, dtype)
 
     def by_key(self, result: Any, dtype: np.dtype[Any] = _INT64) -> Any:
-        """Return a result by distinct key, in an array like the keys' own."""
+        """Return a result by distinct key, in an array like the keys."""
         return self._taken.wrap(result, dtype, by_row=False)
 
 

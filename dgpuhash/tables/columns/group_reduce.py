@@ -1,4 +1,4 @@
-"""Group-by reductions: sums, means and extremes of columns in one pass."""
+"""Reduce columns by key in one pass: sums, means and extremes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def group_reduce(
     values: ValuesLike | Mapping[Hashable, ValuesLike],
     how: Reduction | Sequence[Reduction] | Mapping[Hashable, Reduction | Sequence[Reduction]],
 ) -> tuple[Array, Array]:
-    """Reduce values by key, any number of columns in one pass over the rows.
+    """Reduce values by key, for any number of columns in one pass over the rows.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _wanted(
 
 
 class _Column:
-    """Column of values, with the reductions that it needs and their results."""
+    """Column of values, with its requested reductions and their results."""
 
     def __init__(self, grouped: GroupedKeys, taken: ArrayArgument, title: str) -> None:
         self._backend: Backend = grouped.backend
@@ -181,7 +181,7 @@ class _Column:
         same_length(grouped.bits, self._values)
 
     def needs(self, how: str) -> list[tuple[str, str]]:
-        """Return the pairs of term and fold from which a result is computed.
+        """Return the pairs of term and fold needed for a result.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class _Column:
         return [("rank" if how in ("min", "max") else "truth", _FOLD[how])]
 
     def reduced(self, term: str, fold: str) -> ColumnReduction:
-        """Return the column as a reduction that kernels read."""
+        """Return the column as a reduction for kernels."""
         kind = self._dtype.kind
         if kind in "mM":
             return ColumnReduction(self._values.view(np.int64), "date", term, fold)
@@ -223,7 +223,7 @@ class _Column:
         )
 
     def result(self, how: str, totals: Any, counts: Any = None) -> Any:
-        """Return the result computed from `totals`, and for a mean from `counts`."""
+        """Return the result from `totals`, and for a mean also from `counts`."""
         result, dtype = self._decoded(how, totals, counts)
         own = how in ("min", "max", "first", "last")
         return self._taken.wrap(result, dtype, by_row=False, own=own)
@@ -251,7 +251,7 @@ class _Column:
         return as_float(sums, made), made
 
     def _at(self, rows: Any) -> Any:
-        """Return the values in `rows`; NaN or NaT where the row is -1 (none)."""
+        """Return the values in `rows`; NaN or NaT for row -1."""
         values = self._values[rows.clip(0)]
         if self._dtype.kind == "f":
             values[rows < 0] = np.nan
@@ -261,7 +261,7 @@ class _Column:
         return values
 
     def _ranked(self, ranks: Any, how: str) -> Any:
-        """Return the values of order-preserving ranks, the inverse of the kernel.
+        """Return the values from order-preserving ranks, inverting the kernel's mapping.
 
         The initial rank, to which nothing was folded, becomes NaN or NaT.
         """

@@ -1,4 +1,4 @@
-"""Hash table of a batch's distinct keys, their numbers and aggregates."""
+"""GroupTable: hash table of a batch's distinct keys, their numbers and aggregates."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ class GroupTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
         return int(self._memory.nbytes)
 
     def place(self, bits: Any, slots: Any, *, repeats: bool) -> int | None:
-        """Insert all keys; return their number, or None when a key has no place.
+        """Insert all keys; return their number, or None if a key finds no slot.
 
         `slots` (int64, or None) receives the record of each row's key, for `codes`. `repeats`:
         whether most rows are expected to hold a key that came before.
@@ -109,7 +109,7 @@ class GroupTable:
     def number_in_order(
         self, bits: Any, codes: Any, first_rows: Any, reached: Any, most: int
     ) -> None:
-        """Give keys numbers in the order of rows, by one thread, from row ``reached[0]`` on.
+        """Assign numbers to keys in row order with one thread, from row ``reached[0]`` on.
 
         Stops when `most` keys have numbers, or one has no place. `codes` and `first_rows` (int64,
         or None) receive each row's number, and each number's first row. `reached` (two uint64 on
@@ -189,7 +189,7 @@ class GroupTable:
         return self._find(bits, counted=False)[0]
 
     def find_counted(self, bits: Any) -> tuple[Any, Any, int]:
-        """Return what `find` does, how many keys of each segment are there, and a segment's rows.
+        """Return the result of `find`, the number found per segment, and a segment's rows.
 
         The counts are uint64, with room for one more; see `ends_of`.
         """
@@ -259,5 +259,5 @@ def _block_table_size(keys: int, columns: int) -> tuple[int, int]:
 
 
 def _below(number: int) -> int:
-    """Return the greatest power of two that is at most `number`."""
+    """Return the largest power of two that is at most `number`."""
     return 1 << number.bit_length() - 1

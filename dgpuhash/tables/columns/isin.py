@@ -1,4 +1,4 @@
-"""Membership test: a mask of the values that are among some keys."""
+"""isin: test the values of a column for membership in other keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins of two key columns: pairs of row numbers, from rows by group in CSR form."""
+"""Join two key columns to pairs of row numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FEW_ROWS = {"cpu": 2**12, "cuda": 2**63}
 
 
 class RowsByGroup:
-    """Row numbers sorted by group, in row order within each group; some may have none.
+    """Row numbers by group in CSR form, in row order within a group.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ _SEGMENT_PAIRS = {"cpu": 4096, "cuda": 256}
 
 @function_translates_memory_errors
 def join_indices(left: KeysLike, right: KeysLike, how: RowsHow = "inner") -> tuple[Array, Array]:
-    """Return the pairs of rows of two columns whose keys are equal.
+    """Return the pairs of rows of two columns with equal keys.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def pairs_of_words(backend: Backend, asked: Any, stored: Any, how: str) -> tuple
 
 
 class RowsByKey:
-    """Rows of a column by key, which other columns ask for.
+    """Build side of a join: rows of a column by key.
 
     Parameters
     ----------
@@ -169,20 +169,20 @@ class RowsByKey:
 
     @functools.cached_property
     def groups(self) -> tuple[GroupTable | DirectTable, Any]:
-        """Table of the keys' numbers, and number of each row's key; ends the use of `first`."""
+        """Table of the keys' numbers, and each row's key number; replaces `first`."""
         return self._placed.grouped(self._stored)
 
     @functools.cached_property
     def runs(self) -> RowsByGroup:
-        """The rows of each key; ends the use of `first`."""
+        """The rows of each key; replaces `first`."""
         return RowsByGroup(self._backend, self.groups[1], len(self._placed))
 
     def first(self, asked: Any) -> tuple[Any, Any, int]:
-        """Return the first row of each asked key, -1 for none; see `GroupTable.find_counted`."""
+        """Return the first row of each probe key, -1 for none; see `GroupTable.find_counted`."""
         return self._placed.find(asked)
 
     def pairs(self, asked: Any, valid: Any = None, *, named: bool = True) -> tuple[Any, Any]:
-        """Return the rows of equal keys, ascending in those of `asked`; `valid` masks these.
+        """Return pairs of equal keys, sorted by the row in `asked`; `valid` masks these.
 
         Unless `named`, rows of `asked` may be None where each of them has one partner.
         """
@@ -196,7 +196,7 @@ class RowsByKey:
         return _pairs(backend, self._numbers(asked, valid), self.runs, keep_left=False)
 
     def pairs_by_row(self, asked: Any, valid: Any = None) -> tuple[Any, Any]:
-        """Return the rows of equal keys, ascending in those of this column, which come first."""
+        """Return pairs of equal keys, sorted by this column's row, which comes first."""
         numbers, groups = self._numbers(asked, valid), len(self._placed)
         runs = RowsByGroup(self._backend, numbers, groups, partial=True)
         return _pairs(self._backend, self.groups[1], runs, keep_left=False)
@@ -207,7 +207,7 @@ class RowsByKey:
 
 
 def _renumbered_pairs(met: CommonKeys, pairs: tuple[Any, Any], how: str) -> tuple[Any, Any]:
-    """Return row pairs numbered as in the whole columns.
+    """Return row pairs renumbered for the whole columns.
 
     `pairs` number only the rows whose keys the common dtype can represent; other rows have no
     partner.
@@ -236,7 +236,7 @@ def _selected(
     backend: Backend, partners: Any, counts: Any, segment_rows: int, *,
     alone: bool = False, named: bool = True,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Return the left rows with a partner, and these partners.
+    """Return the matched left rows, and their right rows.
 
     With `alone`, returns the left rows without a partner and -1. `counts` are the partners found in
     each segment of the left rows. The left rows are None where all have one, unless `named`.
@@ -261,7 +261,7 @@ def _selected(
 def _pairs(
     backend: Backend, numbers: Any, runs: RowsByGroup, *, keep_left: bool
 ) -> tuple[Any, Any]:
-    """Return the pairs of left rows and right rows of the same key number.
+    """Return the pairs of left and right rows with the same key number.
 
     `numbers` are the key numbers of the left rows.
     """

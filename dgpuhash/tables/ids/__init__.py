@@ -1,1 +1,1 @@
-"""The two-way index of keys and ids."""
+"""KeyIds: the two-way index of keys and ids."""

@@ -1,4 +1,4 @@
-"""Two-way index: an id for each key, and the key of each id."""
+"""KeyIds: an id for each key, and the key of each id."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class KeyIds(Keyed):
 
     @property
     def method(self) -> str:
-        """How the index stores its keys: a name of `dgpuhash.methods`."""
+        """Name of the method that stores the keys, from `dgpuhash.methods`."""
         return self._spec.method
 
     @property
@@ -154,7 +154,7 @@ class KeyIds(Keyed):
     @translates_memory_errors
     @read_locked
     def ids_of(self, keys: KeysLike) -> tuple[Array, Array]:
-        """Return the ids of keys, and which keys have one, in input order.
+        """Return the ids of keys, and a mask of the keys with one, in input order.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class KeyIds(Keyed):
     @translates_memory_errors
     @read_locked
     def contains(self, keys: KeysLike) -> Array:
-        """Return a mask of the keys that have an id, in input order and of the kind of `keys`.
+        """Return a mask of the keys with an id, in input order and of the kind of `keys`.
 
         Keys of other dtypes are compared by value, as `ids_of` does.
         """
@@ -285,7 +285,7 @@ class KeyIds(Keyed):
     @translates_memory_errors
     @write_locked
     def _build(self, keys: Any) -> None:
-        """Give the keys ids, in an index that has none."""
+        """Assign ids to the keys of an empty index."""
         _, bits = self._keys(keys)
         self._opened().build(bits)
 

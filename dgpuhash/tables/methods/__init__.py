@@ -1,1 +1,1 @@
-"""Ways in which a table can store its keys: one module a method."""
+"""Methods: algorithms for storing a table's keys, one module each."""

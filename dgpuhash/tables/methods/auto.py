@@ -15,7 +15,7 @@ from dgpuhash.tables.stores.whole.ids import GroupIds
 
 
 class Auto:
-    """Opens the tables of this package's own design."""
+    """Opener of tables of this package's own design."""
 
     @classmethod
     def open(
@@ -26,7 +26,7 @@ class Auto:
         value: np.dtype[Any] | None,
         capacity: int,
     ) -> Storage | ListStorage | GroupIds:
-        """See `Opens`."""
+        """Implement `Opens.open`."""
         if spec.kind == "ids":
             return GroupIds(backend, key, spec.seed)
         if spec.kind == "multimap":

@@ -33,7 +33,7 @@ _GARBAGE_ROWS = 1024
 
 
 class _Estimate(NamedTuple):
-    """What a batch brings."""
+    """Estimated numbers of new keys and slots in a batch."""
 
     keys: int
     """Distinct keys, mostly a few too many."""
@@ -42,7 +42,7 @@ class _Estimate(NamedTuple):
 
 
 class BucketListStore(ListMethodStore):
-    """Store whose launches append to lists in place; exceptions take back what was appended.
+    """Store that appends to lists in place; an error rolls the append back.
 
     The first batch says how many keys and values a table is made for. Later the pool grows between
     launches, and the key slots move to a larger table.
@@ -59,7 +59,7 @@ class BucketListStore(ListMethodStore):
         return table
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
-        """See `ListStore`."""
+        """Implement `ListStore.insert`."""
         self._drop_marks()
         self._tidy()
         self.attempts: int = 0
@@ -72,7 +72,7 @@ class BucketListStore(ListMethodStore):
             self._append_watched(batch, *then)
 
     def erase(self, bits: Any) -> Any:
-        """See `ListStore`."""
+        """Implement `AnyStore.erase`."""
         keys, table = words_of(bits), self.table
         erased = self.backend.empty(len(keys), _BOOL)
         self._known_keys = None
@@ -80,7 +80,7 @@ class BucketListStore(ListMethodStore):
         return erased
 
     def compact(self) -> None:
-        """See `ListStore`; drops what erased keys left."""
+        """Implement `ListStore.compact`; drops what erased keys left."""
         if self.table.blank:
             return
         self.attempts = 0
@@ -98,14 +98,14 @@ class BucketListStore(ListMethodStore):
         self._append_to(made, Batch(owners, words, None, self._beside, payload))
 
     def copy(self) -> BucketListStore:
-        """See `ListStore`."""
+        """Implement `AnyStore.copy`."""
         made = self._shallow()
         made._table = self.table.copied()
         made._payload = None if self._payload is None else self._payload.copy()
         return made
 
     def figures(self) -> Figures:
-        """See `ListStore`."""
+        """Implement `AnyStore.figures`."""
         return super().figures()._replace(occupied=len(self))
 
     def _in_order(self, keys: Any, values: Any) -> tuple[Any, Any]:
@@ -118,7 +118,7 @@ class BucketListStore(ListMethodStore):
             return keys, values
 
     def _sized(self, keys: Any) -> GrowingLists:
-        """Return an empty table for the first batch."""
+        """Return an empty table sized for the first batch."""
         table, estimate = self.table, self._estimate(keys)
         if estimate.keys <= table.keys and estimate.slots <= len(table.pool):
             # Whatever becomes of the batch, the current table is written before it is used again.
@@ -129,7 +129,7 @@ class BucketListStore(ListMethodStore):
         return made
 
     def _estimate(self, keys: Any) -> _Estimate:
-        """Return how many keys, and slots for their values, a batch from `_in_order` brings."""
+        """Return the expected numbers of new keys and of value slots for a batch."""
         backend, rows, table = self.backend, len(keys), self.table
         if rows < _ORDERED_ROWS:
             counts = backend.to_host(backend.xp.unique(keys, return_counts=True)[1])
@@ -153,7 +153,7 @@ class BucketListStore(ListMethodStore):
         return _Estimate(number, math.ceil(slots * _SPARE))
 
     def _append_watched(self, batch: Batch, *then: Step) -> None:
-        """Append a batch in place; the table is hidden meanwhile, and an exception undoes it."""
+        """Append a batch in place, with the table hidden; an error undoes it."""
         table, backend = self.table, self.backend
         handles, counts = table.opened(batch.keys)
         state = table.state.copy()
@@ -186,12 +186,12 @@ class BucketListStore(ListMethodStore):
             raise
 
     def _publishing(self, table: Any, batch: Batch) -> list[Step]:
-        """Return the steps that make a table with all values the store's."""
+        """Return the steps that install a complete table in the store."""
         appended = assigner(table, appended=table.appended + batch.number)
         return [appended, *super()._publishing(table, batch)]
 
     def _complete(self, table: Any, batch: Batch, rows: Any, *, tried: bool) -> Any:
-        """Append some rows, and return the table that has them: the given one, or a larger one."""
+        """Append some rows; return the given table or a larger one with all of them."""
         pending = self.backend.empty(len(batch.keys), np.uint64)
         while True:
             if tried:
@@ -212,7 +212,7 @@ class BucketListStore(ListMethodStore):
             rows, tried = table.refused(pending), True
 
     def _rebuilt(self, *keys: Any, **how: Any) -> Any:
-        """Return another table that holds the same lists, in the same pool."""
+        """Return another table with the same lists, in the same pool."""
         attempts = self.attempts
         made = super()._rebuilt(*keys, **how)
         self.attempts += attempts
@@ -223,14 +223,14 @@ class BucketListStore(ListMethodStore):
         return self.table.read(*self.table.opened(keys))
 
     def _tidy(self) -> None:
-        """Compact when erased values take more room than live ones."""
+        """Compact if erased values take more room than live ones."""
         table = self.table
         if table.appended - self.pairs > max(self.pairs, _GARBAGE_ROWS):
             self.compact()
 
 
 def _check_lengths(table: GrowingLists, refused: Any) -> None:
-    """Raise CapacityError where lists of refused rows would have too many values."""
+    """Raise CapacityError if lists of refused rows would get too many values."""
     longest = int(table.counts(refused).max())
     if longest + len(refused) > MOST_VALUES:
         raise CapacityError(

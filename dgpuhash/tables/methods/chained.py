@@ -27,23 +27,23 @@ _PRINTED = 2
 
 
 class ChainedBuckets(Recipe):
-    """Entries, bucket by bucket, and where buckets end."""
+    """Entries sorted by bucket, with the bucket ends."""
 
     unit = "probes"
 
     @property
     def slots(self) -> int:
-        """See `Recipe`."""
+        """Implement `Recipe.slots`."""
         return self.keys
 
     @property
     def places(self) -> int:
-        """See `Recipe`."""
+        """Implement `Recipe.places`."""
         stored: int = self.fields["stored"]
         return stored
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        """See `Recipe`.
+        """Implement `Recipe.allocate`.
 
         Raises
         ------
@@ -67,12 +67,12 @@ class ChainedBuckets(Recipe):
         }
 
     def reset(self) -> None:
-        """See `Recipe`: no bucket has entries."""
+        """Implement `Recipe.reset`: no bucket has entries."""
         self.fields["ends"].fill(np.uint32(0))
         self.replace(stored=0)
 
     def build(self, keys: Any, values: Any) -> int:
-        """Store pairs in this empty table, those of reserved keys left out; return 0."""
+        """Store pairs without reserved keys in this empty table; return 0."""
         backend, xp, key = self.backend, self.backend.xp, self.plan.key
         reserved = keys >= key.type(np.iinfo(key).max - 1)
         if reserved.any():
@@ -106,7 +106,7 @@ class ChainedBuckets(Recipe):
         return 0
 
     def figures(self) -> dict[str, Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.figures`."""
         ends = self.fields["ends"]
         lengths = self.backend.xp.diff(ends, prepend=ends.dtype.type(0)) if self.places else ends
         return {
@@ -117,20 +117,20 @@ class ChainedBuckets(Recipe):
 
 
 class Chained(ChainedBuckets, StaticRecipe):
-    """Maps of one value a key."""
+    """Maps with one value a key."""
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::Chained<{self.types}>"
 
 
 class ChainedLists(ChainedBuckets, StaticListRecipe):
-    """Maps of several values a key, each an entry."""
+    """Multimaps with one entry a value."""
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::ChainedLists<{self.types}>"
 
 

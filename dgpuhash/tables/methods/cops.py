@@ -27,7 +27,7 @@ _BY_TILES = frozenset(("insert", "find", "erase", "append", "count", "gather"))
 
 
 class Windows(Recipe):
-    """A prime number of windows of 32 slots each, in which pairs stand as the layout says."""
+    """Prime number of windows of 32 slots, with pairs in the chosen layout."""
 
     unit = "windows"
     best_width: ClassVar[int] = 4
@@ -37,7 +37,7 @@ class Windows(Recipe):
     def check(
         cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
     ) -> None:
-        """See `Recipe`."""
+        """Implement `Recipe.check`."""
         nbytes = cls.words(key, value)[0].itemsize
         if value is not None and settings["layout"] == "packed" and nbytes == 8:
             raise SpecError(
@@ -47,7 +47,7 @@ class Windows(Recipe):
 
     @property
     def layout(self) -> str:
-        """Name of the layout; of sets, which have keys alone, always ``"soa"``."""
+        """Name of the layout; sets always have ``"soa"``."""
         plan = self.plan
         chosen: str = "soa" if plan.value is None else plan.settings["layout"]
         if chosen != "auto":
@@ -56,18 +56,18 @@ class Windows(Recipe):
 
     @property
     def slots(self) -> int:
-        """See `Recipe`."""
+        """Implement `Recipe.slots`."""
         windows: int = self.fields["windows"]
         return windows * _WINDOW
 
     @property
     def whole_pairs(self) -> bool:
-        """See `Recipe`: elsewhere the key is there before its value."""
+        """Implement `Recipe.whole_pairs`: elsewhere the key is there before its value."""
         in_one_swap = self.backend.swaps_pairs and self.plan.key.itemsize == 8
         return self.plan.value is None or self.layout == ("aos" if in_one_swap else "packed")
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.allocate`."""
         plan, backend = self.plan, self.backend
         windows = _prime_from(math.ceil(keys / plan.settings["load"] / _WINDOW))
         slots, values = windows * _WINDOW, None
@@ -81,21 +81,21 @@ class Windows(Recipe):
         return {"keys": pairs, "values": values, "windows": windows}
 
     def width(self, verb: str) -> int | None:
-        """See `Recipe`: tiles that look for keys have the chosen width."""
+        """Implement `Recipe.width`: tiles that look for keys have the chosen width."""
         return self.chosen_width if verb in _BY_TILES else None
 
     @property
     def chosen_width(self) -> int:
-        """Lanes of a tile that looks for a key."""
+        """Lanes of the tile that looks up a key."""
         chosen: int = self.plan.settings["width"]
         return chosen or self.best_width
 
     def certain(self, rows: int) -> bool:
-        """See `Recipe`: a search that finds no place has read every window."""
+        """Implement `Recipe.certain`: a search that finds no place has read every window."""
         return True
 
     def figures(self) -> dict[str, Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.figures`."""
         width = self.chosen_width
         return {
             "windows": self.fields["windows"],
@@ -107,27 +107,27 @@ class Windows(Recipe):
 
 
 class Cops(Windows):
-    """A slot for each key."""
+    """Sets and maps with one slot a key."""
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::Cops<{self.types},dg::Layout::{self.layout}>"
 
 
 class CopsLists(Windows, ListRecipe):
-    """A slot for each value, and the key in all of its slots."""
+    """Multimaps with one slot a value, each with the key."""
 
     best_width = 8
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::CopsLists<{self.types},dg::Layout::{self.layout}>"
 
 
 def _prime_from(number: int) -> int:
-    """Return the least prime that is not below a number."""
+    """Return the smallest prime at or above a number."""
     made = max(number, 2)
     while any(made % part == 0 for part in range(2, math.isqrt(made) + 1)):
         made += 1

@@ -57,7 +57,7 @@ class Cuckoo(MovingRecipe):
     def check(
         cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
     ) -> None:
-        """See `Recipe`."""
+        """Implement `Recipe.check`."""
         functions, bucket, space = (settings[each] for each in ("functions", "bucket", "space"))
         least = _LEAST_SPACE[bucket][functions]
         if space < least:
@@ -68,24 +68,24 @@ class Cuckoo(MovingRecipe):
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::Cuckoo<{self.types}>"
 
     @property
     def slots(self) -> int:
-        """See `Recipe`."""
+        """Implement `Recipe.slots`."""
         fields = self.fields
         slots: int = fields["buckets"] * fields["bucket"]
         return slots
 
     @property
     def places(self) -> int:
-        """See `Recipe`: the slots, and those of the stash."""
+        """Implement `Recipe.places`: the slots, and those of the stash."""
         stash: int = self.fields["stash_slots"]
         return self.slots + stash
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        """See `Recipe`.
+        """Implement `Recipe.allocate`.
 
         Raises
         ------
@@ -115,18 +115,18 @@ class Cuckoo(MovingRecipe):
         }
 
     def reset(self) -> None:
-        """See `Recipe`: nothing was counted, either."""
+        """Implement `Recipe.reset`: nothing was counted, either."""
         super().reset()
         self.fields["counts"].fill(np.uint64(0))
 
     def emptied(self) -> Self:
-        """See `Recipe`: with the first functions, too."""
+        """Implement `Recipe.emptied`: with the first functions, too."""
         made = super().emptied()
         made.replace(**made._drawn())
         return made
 
     def twin(self) -> Self:
-        """See `MovingRecipe`."""
+        """Implement `MovingRecipe.twin`."""
         made, backend = copy.copy(self), self.backend
         copied = {}
         for name in ("slots", "stash", "counts", "state"):
@@ -137,14 +137,14 @@ class Cuckoo(MovingRecipe):
         return made
 
     def _note_erase(self, rows: int) -> None:
-        """Note an erase: searches go past EMPTY slots from now on."""
+        """Record an erase: searches go past EMPTY slots from now on."""
         self.fill()
         self._counted = None
         if not (self.blank or self.fields["holes"]):
             self.replace(holes=1)
 
     def figures(self) -> dict[str, Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.figures`."""
         fields, counted = self.fields, self.count()
         exchanges, placed = (
             (0, 0) if self.blank else map(int, self.backend.to_host(fields["counts"]))
@@ -169,7 +169,7 @@ class Cuckoo(MovingRecipe):
         return self.backend.empty(slots * key.itemsize // 4, np.uint64)
 
     def _drawn(self) -> dict[str, Any]:
-        """Return the functions of this seed; no key was erased."""
+        """Return the hash functions for this seed, with no key erased."""
         random = np.random.Generator(np.random.MT19937(self.seed))
         return {
             "printed": self.generation < _PRINTED,
@@ -180,7 +180,7 @@ class Cuckoo(MovingRecipe):
 
 
 class CuckooRuns:
-    """Multimaps: a table of the keys, and their values in runs."""
+    """Multimaps: a table of keys, with values in runs."""
 
     @classmethod
     def open(
@@ -191,14 +191,14 @@ class CuckooRuns:
         value: np.dtype[Any] | None,
         capacity: int,
     ) -> RunStore:
-        """See `Opens`."""
+        """Implement `Opens.open`."""
         return RunStore(Cuckoo, backend, spec, key, capacity)
 
     check = Cuckoo.check
 
 
 def most_swaps(keys: int, settings: Mapping[str, Any]) -> int:
-    """Return how often keys may change places before one goes to the stash."""
+    """Return the limit of evictions before a key goes to the stash."""
     points = _MOST_SWAPS[settings["functions"]]
     if settings["bucket"] > 1:
         points = _MOST_SWAPS_OF_BUCKETS

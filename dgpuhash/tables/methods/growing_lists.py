@@ -1,4 +1,4 @@
-"""Table of lists that the inserting kernel appends to (WarpCore §IV-C): its arrays and launches."""
+"""Table of growable lists, appended by the inserting kernel (WarpCore §IV-C)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PART_VALUES = 4096
 
 
 class GrowingLists(ListRecipe):
-    """Key slots with handles of lists, and the pool that has the lists' buckets.
+    """Key slots with list handles, and a pool of the lists' buckets.
 
     The two reserved keys have lists like others; their handles are in the table's state.
     """
@@ -47,7 +47,7 @@ class GrowingLists(ListRecipe):
     def words(
         cls, key: np.dtype[Any], value: np.dtype[Any] | None
     ) -> tuple[np.dtype[Any], np.dtype[Any] | None]:
-        """See `Recipe`: keys and values of 4 and 8 bytes, in any combination."""
+        """Implement `Recipe.words`: keys and values of 4 and 8 bytes, in any combination."""
         return key, value
 
     @property
@@ -58,21 +58,21 @@ class GrowingLists(ListRecipe):
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::GrowingLists<{self.types}>"
 
     @property
     def slots(self) -> int:
-        """See `Recipe`."""
+        """Implement `Recipe.slots`."""
         return len(self.fields["slots"]) // 2
 
     @property
     def pool(self) -> Any:
-        """The values' slots."""
+        """The value slots."""
         return self.fields["values"]
 
     def kernel(self, verb: str) -> Kernel:
-        """See `Recipe`: kernels that see one kind of words only are shared."""
+        """Implement `Recipe.kernel`: kernels that see one kind of words only are shared."""
         key, value = (name_of_word(each) for each in (self.plan.key, self.value))
         if verb in _OF_VALUES:
             key = "dg::u32"
@@ -81,12 +81,12 @@ class GrowingLists(ListRecipe):
         return verb_kernel(verb, f"dg::GrowingLists<{key},{value}>", self.width(verb))
 
     def width(self, verb: str) -> int | None:
-        """See `Recipe`: with `width` 1, each lane of a warp walks for a key of its own."""
+        """Implement `Recipe.width`; with `width` 1, each lane of a warp searches its own key."""
         chosen: int = self.plan.settings["width"]
         return chosen if verb == "append" else None
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.allocate`."""
         backend, chosen = self.backend, self.plan.settings
         extent = Extent.of(_UINT64, _UINT64, math.ceil(keys / chosen["load"]))
         if extent.slots > 2**32 - 8:
@@ -112,28 +112,28 @@ class GrowingLists(ListRecipe):
         }
 
     def reset(self) -> None:
-        """See `Recipe`."""
+        """Implement `Recipe.reset`."""
         self.fields["slots"].view(np.uint8).fill(0xFF)
         self.fields["pool"]["taken"].fill(np.uint64(0))
 
     def forget(self) -> None:
-        """See `Recipe`."""
+        """Implement `Recipe.forget`."""
         super().forget()
         self.appended = 0
         """Values that were appended, also those that are erased."""
 
     @property
     def used(self) -> int:
-        """Slots of the pool that are taken; waits for the device."""
+        """Used slots of the pool; waits for the device."""
         return 0 if self.blank else min(int(self.fields["pool"]["taken"][0]), len(self.pool))
 
     @property
     def dry(self) -> bool:
-        """Whether a launch wanted more slots than the pool has; waits for the device."""
+        """Whether a launch needed more slots than the pool has; waits for the device."""
         return not self.blank and int(self.fields["pool"]["taken"][0]) > len(self.pool)
 
     def add_room(self, wanted: int) -> None:
-        """Let the pool have at least `wanted` slots, and some more if memory allows.
+        """Enlarge the pool to at least `wanted` slots, or more if memory allows.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class GrowingLists(ListRecipe):
         return made
 
     def appending(self, keys: Any, values: Any, *, rows: Any = None, pending: Any = None) -> Step:
-        """See `ListRecipe`; any keys."""
+        """Implement `ListRecipe.appending`; any keys."""
         self.change()
         backend, number = self.backend, len(keys) if rows is None else len(rows)
         tiled = self.plan.settings["width"] > 1 and rows is None
@@ -188,7 +188,7 @@ class GrowingLists(ListRecipe):
         )  # fmt: skip
 
     def _segment_rows(self, number: int, keys: Any) -> int:
-        """Return how many rows one tile appends; `keys` is None where rows are chosen."""
+        """Return the rows appended per tile; `keys` is None for selected rows."""
         least, most = _SEGMENT[self.backend.name]
         segment = min(max(number // _TILES // least * least, least), most)
         if keys is None or number < 4 * _HEAVY_ROWS:
@@ -199,7 +199,7 @@ class GrowingLists(ListRecipe):
 
     @classmethod
     def store(cls) -> type[Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.store`."""
         from dgpuhash.tables.methods.bucket_list import BucketListStore
 
         return BucketListStore
@@ -212,21 +212,21 @@ class GrowingLists(ListRecipe):
         return handles, counts
 
     def restoring(self, keys: Any, handles: Any, state: Any) -> list[Step]:
-        """Return the steps that give keys the handles that `open` returned before appends."""
+        """Return the steps that restore the keys' handles of an earlier `open`."""
         step = self.backend.prepared(
             self.kernel("restore_lists"), len(keys), table=self.storage, keys=keys, handles=handles
         )
         return [step, functools.partial(operator.setitem, self.state, slice(0, 6), state[:6])]
 
     def counts(self, keys: Any) -> Any:
-        """See `ListRecipe`."""
+        """Implement `ListRecipe.counts`."""
         self.fill()
         counts = self.backend.empty(len(keys), np.int64)
         self._run("open_lists", len(keys), keys=keys, counts=counts)
         return counts
 
     def read(self, handles: Any, counts: Any) -> tuple[Any, Any]:
-        """Return the value words of lists, one after the other, and their offsets (int64)."""
+        """Return the value words of lists concatenated, and their offsets (int64)."""
         backend, lists = self.backend, len(handles)
         xp, offsets = backend.xp, backend.zeros(lists + 1, np.int64)
         if lists == 0:
@@ -252,14 +252,14 @@ class GrowingLists(ListRecipe):
         return values, offsets
 
     def withdrawing(self, keys: Any, erased: Any) -> Step:
-        """See `ListRecipe`; any keys, of which one row becomes true."""
+        """Implement `ListRecipe.withdrawing`; any keys, of which one row becomes true."""
         self._note_erase(len(keys))
         return self.backend.prepared(
             self.kernel("erase_lists"), len(keys), table=self.storage, keys=keys, erased=erased
         )
 
     def stored_keys(self) -> Any:
-        """Return the distinct key words that are stored, reserved keys last."""
+        """Return the distinct stored key words, reserved keys last."""
         keys = self._items(2)[0]
         counts = self._reserved_counts()
         marks = np.flatnonzero(counts)
@@ -271,15 +271,15 @@ class GrowingLists(ListRecipe):
         return keys[: regular + len(marks)]
 
     def items(self) -> tuple[Any, Any]:
-        """See `Recipe`; keys only, and no reserved ones."""
+        """Implement `Contents.items`; keys only, and no reserved ones."""
         return self._items(0)[0], None
 
     def distinct(self) -> int:
-        """See `ListRecipe`."""
+        """Implement `ListRecipe.distinct`."""
         return self.count().links
 
     def move_to(self, target: Self, pending: Any = None, *, again: bool = False) -> int:  # type: ignore[override]
-        """See `ListRecipe`; the target shares this table's pool from then on."""
+        """Implement `ListRecipe.move_to`; the target shares this table's pool from then on."""
         self.fill()
         if again:
             target.forget()
@@ -295,7 +295,7 @@ class GrowingLists(ListRecipe):
         return target.count().pending
 
     def figures(self) -> dict[str, Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.figures`."""
         counts = self.backend.to_host(self.counts(self.stored_keys()))
         last, more = self._last_buckets(counts)
         buckets = int((last + 1 + more).sum())
@@ -310,12 +310,12 @@ class GrowingLists(ListRecipe):
         }
 
     def slots_of(self, counts: np.ndarray) -> int:
-        """Return the slots of the pool that lists of so many values take, links included."""
+        """Return the pool slots of lists with some numbers of values, links included."""
         (last, more), ends = self._last_buckets(counts), self._ends
         return int((ends[last] + more * (ends[-1] - ends[-2])).sum())
 
     def _last_buckets(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of each list's last bucket, and how many follow the largest one."""
+        """Return each list's last bucket number, and the number of buckets after the largest."""
         ends = self._value_ends
         more = -(-np.maximum(counts - ends[-1], 0) // (ends[-1] - ends[-2]))
         return np.minimum(np.searchsorted(ends, counts), len(ends) - 1), more

@@ -1,4 +1,4 @@
-"""Methods ``linear``, ``quadratic`` and ``double``: open addressing with the thesis' sequences.
+"""Methods ``linear``, ``quadratic`` and ``double``: open addressing with the thesis' probing.
 
 Settings: ``space``, slots for each key, and ``family``, how the hash function works,
 ``"multiply"`` or ``"xor"``.
@@ -27,7 +27,7 @@ _PRINTED = 2
 
 
 class Probed(Recipe):
-    """Slots, each with a key and its value."""
+    """Base of the three methods: slots with a key and its value."""
 
     unit = "probes"
     steps: ClassVar[str]
@@ -35,17 +35,17 @@ class Probed(Recipe):
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::Probed<{self.types},dg::{self.steps}>"
 
     @property
     def slots(self) -> int:
-        """See `Recipe`."""
+        """Implement `Recipe.slots`."""
         slots: int = self.fields["slot_count"]
         return slots
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        """See `Recipe`.
+        """Implement `Recipe.allocate`.
 
         Raises
         ------
@@ -68,13 +68,13 @@ class Probed(Recipe):
         }
 
     def emptied(self) -> Self:
-        """See `Recipe`: with the first function, too."""
+        """Implement `Recipe.emptied`: with the first function, too."""
         made = super().emptied()
         made.replace(**made._drawn())
         return made
 
     def figures(self) -> dict[str, Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.figures`."""
         occupied = self.count().occupied
         return {
             "space": self.slots / occupied if occupied else math.nan,
@@ -84,26 +84,26 @@ class Probed(Recipe):
         }
 
     def _drawn(self) -> dict[str, Any]:
-        """Return the function of this seed."""
+        """Return the hash function for this seed."""
         random = np.random.Generator(np.random.MT19937(self.seed))
         a, b = int(random.integers(1, _PRIME)), int(random.integers(0, _PRIME))
         return {"function": {"a": a, "b": b}, "printed": int(self.generation < _PRINTED)}
 
 
 class Linear(Probed):
-    """The next slot each time."""
+    """Linear probing: the next slot each time."""
 
     steps = "LinearSteps"
 
 
 class Quadratic(Probed):
-    """1, 4, 9, … slots further each time."""
+    """Quadratic probing: 1, 4, 9, … slots from the first one."""
 
     steps = "QuadraticSteps"
 
 
 class DoubleHashing(Probed):
-    """1, 2, 3, … times as far each time as a second function of the key says."""
+    """Double hashing: steps of a second hash of the key."""
 
     steps = "DoubleSteps"
 

@@ -21,34 +21,34 @@ _TRIED_BLOCKS, _WARPS = 32, 2**14
 
 
 class SlabChains(ChainRecipe):
-    """A slab of 128 bytes for each bucket, and a pool of slabs from which chains grow."""
+    """A slab of 128 bytes per bucket, and a pool of slabs for longer chains."""
 
     unit = "slabs"
 
     @property
     def per_node(self) -> int:
-        """See `ChainRecipe`: M of the paper."""
+        """Implement `ChainRecipe.per_node`: M of the paper."""
         words = self.plan.key.itemsize // 4 * (1 if self.plan.value is None else 2)
         return _KEY_WORDS // words
 
     @property
     def places(self) -> int:
-        """See `Recipe`: the slots of all slabs, whether the pool has given them out or not."""
+        """Implement `Recipe.places`: the slots of all slabs, used or free."""
         return self.slots + self.pool_slabs * self.per_node
 
     @property
     def pool_slabs(self) -> int:
-        """Slabs of the pool, those that are taken and those that are free."""
+        """Number of the pool's slabs, used and free."""
         blocks: int = self.fields["pool"]["blocks"]
         return blocks * _BLOCK_SLABS
 
     @property
     def limit(self) -> int:
-        """See `Recipe`: chains may become twice as long as was asked for."""
+        """Implement `Recipe.limit`: chains may become twice as long as requested."""
         return 2 * self.keys
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        """See `Recipe`: the slabs that are expected and a tenth, at least one memory block."""
+        """Implement `Recipe.allocate`: the expected slabs and a tenth, at least one block."""
         buckets = math.ceil(keys / (self.per_node * self.plan.settings["chain"]))
         blocks = -(-wanted_nodes(keys, buckets, self.per_node) // _BLOCK_SLABS)
         self.memory_keys = keys
@@ -58,13 +58,13 @@ class SlabChains(ChainRecipe):
         return {"slabs": self._empty_slabs(buckets), "buckets": buckets, "pool": pool}
 
     def reset(self) -> None:
-        """See `Recipe`: slabs are all ones, and no slab of the pool is taken."""
+        """Implement `Recipe.reset`: slabs are all ones, and no slab of the pool is taken."""
         for slabs in (self.fields["slabs"], *self._super_blocks):
             slabs.view(np.uint8).fill(0xFF)
         self.fields["pool"]["bitmaps"].fill(np.uint32(0))
 
     def make_ready(self, rows: int) -> None:
-        """See `Recipe`: adds super blocks where the keys would need more slabs than there are."""
+        """Implement `Recipe.make_ready`: add super blocks if the keys may need more slabs."""
         keys = min(self.bound + rows, 2 * self.limit)
         if keys <= self.memory_keys:
             return
@@ -75,18 +75,18 @@ class SlabChains(ChainRecipe):
             self.memory_keys = keys
 
     def certain(self, rows: int) -> bool:
-        """See `Recipe`: where every memory block is tried, and half of the slabs are free."""
+        """Implement `Recipe.certain`: with half of the slabs free and every memory block tried."""
         blocks = self.fields["pool"]["blocks"]
         taken = (self.bound + rows) // self.per_node + min(rows, _WARPS)
         return bool(blocks <= _TRIED_BLOCKS and 2 * taken <= self.pool_slabs)
 
     def remedy(self, refused: int) -> bool:
-        """See `Recipe`: adds super blocks, half of the pool at least."""
+        """Implement `Recipe.remedy`: adds super blocks, half of the pool at least."""
         rows_slabs = -(-2 * refused // self.per_node)
         return self._add_super_blocks(max(rows_slabs, self.pool_slabs // 2))
 
     def figures(self) -> dict[str, Any]:
-        """See `Recipe`; walks all chains."""
+        """Implement `Recipe.figures`; walks all chains."""
         buckets = self.fields["buckets"]
         lengths = self.backend.empty(buckets, np.uint32)
         self.backend.run(kernel_named("slab_chains"), buckets, table=self.storage, slabs=lengths)
@@ -106,14 +106,14 @@ class SlabChains(ChainRecipe):
         }
 
     def held(self) -> list[Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.held`."""
         return [] if self._light else self._super_blocks
 
     def _empty_slabs(self, slabs: int) -> Any:
         return self.backend.empty(slabs * _SLAB_WORDS, np.uint32)
 
     def _add_super_blocks(self, slabs: int) -> bool:
-        """Add at least so many slabs to the pool; return whether that is possible."""
+        """Add a minimum number of slabs to the pool; return whether that is possible."""
         pool = self.fields["pool"]
         each = pool["super_blocks"]
         more = -(-slabs // (each * _BLOCK_SLABS))
@@ -157,23 +157,23 @@ class SlabChains(ChainRecipe):
 
 
 class Slab(SlabChains):
-    """Sets and maps of one value a key."""
+    """Sets and maps with one value a key."""
 
     mixed = True
     """Whether the table has the verb ``execute``."""
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::Slab<{self.types}>"
 
 
 class SlabLists(SlabChains, ListRecipe):
-    """Maps of several values a key, each in a place of its own."""
+    """Multimaps with one slot a value."""
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::SlabLists<{self.types}>"
 
 

@@ -1,4 +1,4 @@
-"""Method ``supernode``: DACHash's chains of super nodes, its reorder and its mappings.
+"""Method ``supernode``: DACHash's chains of super nodes, reordering and mappings.
 
 Settings: ``length``, the expected length ε, which is keys for each slot of the buckets' own nodes,
 before a table grows; ``node_nbytes``, bytes of a node; ``tau``, the expected length from which four
@@ -34,7 +34,7 @@ _CACHES, _COMBINED = 16, 256
 
 
 class Supernode(ChainRecipe):
-    """Sets and maps of one value a key."""
+    """Sets and maps with one value a key."""
 
     unit = "nodes"
 
@@ -42,7 +42,7 @@ class Supernode(ChainRecipe):
     def check(
         cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
     ) -> None:
-        """See `Recipe`."""
+        """Implement `Recipe.check`."""
         nbytes = cls.words(key, value)[0].itemsize
         if value is not None and nbytes == 8 and settings["node_nbytes"] == 16:
             raise SpecError(
@@ -52,7 +52,7 @@ class Supernode(ChainRecipe):
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::Supernode<{self.types}>"
 
     @property
@@ -68,41 +68,41 @@ class Supernode(ChainRecipe):
 
     @property
     def per_node(self) -> int:
-        """See `ChainRecipe`: the slots behind the header, which takes the place of some."""
+        """Implement `ChainRecipe.per_node`: the slots of a node behind its header."""
         header = max(_HEADER_NBYTES, self.slot_nbytes)
         return (self.node_nbytes - header) // self.slot_nbytes
 
     @property
     def places(self) -> int:
-        """See `Recipe`: the slots of all nodes, and the places of their headers."""
+        """Implement `Recipe.places`: the slots of all nodes, and the places of their headers."""
         nodes: int = self.fields["buckets"] + self.pool_nodes
         return nodes * (self.node_nbytes // self.slot_nbytes)
 
     @property
     def pool_nodes(self) -> int:
-        """Nodes of the pool, those that are taken and those that are free."""
+        """Number of the pool's nodes, used and free."""
         size: int = self.fields["pool"]["size"]
         return size
 
     def width(self, verb: str) -> int | None:
-        """See `Recipe`: mixed batches follow the dynamic mapping (DACHash §V)."""
+        """Implement `Recipe.width`: mixed batches follow the dynamic mapping (DACHash §V)."""
         if verb != "execute":
             return None
         return 1 if self.mapping == "one-to-one" else _LANES
 
     @property
     def expected_length(self) -> float:
-        """Keys for each slot of the buckets' own nodes: ε, as far as is known without waiting."""
+        """Keys per slot of the buckets' own nodes (ε), as known without waiting."""
         return min(self.bound, self.limit) / self.slots
 
     @property
     def mapping(self) -> str:
-        """How lanes are given the keys of mixed batches."""
+        """Assignment of mixed batches' keys to lanes."""
         below = self.expected_length < self.plan.settings["tau"]
         return "one-to-one" if below else "many-to-one"
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        """See `Recipe`: the nodes that are expected and a tenth."""
+        """Implement `Recipe.allocate`: the nodes that are expected and a tenth."""
         buckets = math.ceil(keys / (self.per_node * self.plan.settings["length"]))
         size = max(_LEAST_POOL, wanted_nodes(keys, buckets, self.per_node))
         pool = {
@@ -115,16 +115,16 @@ class Supernode(ChainRecipe):
         return {"pool": pool, "nodes": self._nodes(buckets), "buckets": buckets}
 
     def reset(self) -> None:
-        """See `Recipe`: nodes are all ones, and none was ever taken."""
+        """Implement `Recipe.reset`: nodes are all ones, and none was ever taken."""
         super().reset()
         self.fields["pool"]["counts"].fill(np.uint64(0))
 
     def certain(self, rows: int) -> bool:
-        """See `Recipe`: where the pool has nodes for the longest chains."""
+        """Implement `Recipe.certain`: where the pool has nodes for the longest chains."""
         return (self.bound + rows) // self.per_node <= self.pool_nodes
 
     def remedy(self, refused: int) -> bool:
-        """See `Recipe`: a flush where keys were erased, else a larger pool, half as large again."""
+        """Implement `Recipe.remedy`: a flush after erases, else a pool half as large again."""
         if self.count().erased:
             return self.sweep()
         more = max(-(-2 * refused // self.per_node), self.pool_nodes // 2, 1)
@@ -142,7 +142,7 @@ class Supernode(ChainRecipe):
         return True
 
     def sweep(self) -> bool:
-        """See `ChainRecipe`: makes room for the indices of all nodes first."""
+        """Implement `ChainRecipe.sweep`: makes room for the indices of all nodes first."""
         pool = self.fields["pool"]
         missing = pool["size"] - len(pool["free"])
         if missing:
@@ -167,7 +167,7 @@ class Supernode(ChainRecipe):
         return moved.keys, moved.numbers
 
     def figures(self) -> dict[str, Any]:
-        """See `Recipe`; walks all chains."""
+        """Implement `Recipe.figures`; walks all chains."""
         buckets = self.fields["buckets"]
         lengths = self.backend.empty(buckets, np.uint32)
         self.backend.run(kernel_named("node_chains"), buckets, table=self.storage, nodes=lengths)

@@ -1,4 +1,4 @@
-"""Method ``two_level_cuckoo``: a cuckoo table for each bucket of keys, built in shared memory.
+"""Method ``two_level_cuckoo``: one cuckoo table per bucket, built in shared memory.
 
 Setting: ``bucket_keys``, the most keys of a bucket, 512 or 1024. Buckets are filled to 80 or 85 %
 on average, so that a table takes 1.41 or 1.32 slots for each key.
@@ -36,7 +36,7 @@ _PRINTED = 2
 
 
 class TwoLevelBuckets(Recipe):
-    """Buckets of three subtables, and the seed of each bucket's functions."""
+    """Buckets of three subtables, with the hash seed of each bucket."""
 
     unit = "reads"
     distinct_keys: ClassVar[bool]
@@ -55,12 +55,12 @@ class TwoLevelBuckets(Recipe):
 
     @property
     def slots(self) -> int:
-        """See `Recipe`."""
+        """Implement `Recipe.slots`."""
         buckets: int = self.fields["buckets"]
         return buckets * _SUBTABLES * self.subtable_slots
 
     def allocate(self, keys: int) -> dict[str, Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.allocate`."""
         buckets = math.ceil(keys / (self.bucket_keys * _FILLED[self.bucket_keys]))
         wide = buckets * _LEAST_REMAINDERS > _PRIME
         random = np.random.default_rng(self.seed)
@@ -80,18 +80,18 @@ class TwoLevelBuckets(Recipe):
 
     @abstractmethod
     def _slot_arrays(self, slots: int) -> dict[str, Any]:
-        """Return the fields that hold keys and values."""
+        """Return the fields with keys and values."""
 
     def _make_lists(self, rows: int, starts: Any) -> None:
-        """Get memory for the values of so many rows."""
+        """Allocate memory for the values of a number of rows."""
 
     def reset(self) -> None:
-        """See `Recipe`."""
+        """Implement `Recipe.reset`."""
         super().reset()
         self.fields["seeds"].fill(np.uint32(0))
 
     def build(self, keys: Any, values: Any) -> int:
-        """Store pairs in this empty table; return how many rows found no place."""
+        """Store pairs in this empty table; return the number of rows without a slot."""
         backend, plan, buckets = self.backend, self.plan, self.fields["buckets"]
         if len(keys) > _MOST_ROWS:
             raise CapacityError(
@@ -125,17 +125,17 @@ class TwoLevelBuckets(Recipe):
         return self.count().pending
 
     def _beyond_buckets(self, counts: Any) -> int:
-        """Return how many keys are more than their buckets are made for."""
+        """Return the number of keys beyond their buckets' capacity."""
         most, xp = self.bucket_keys, self.backend.xp
         return int(xp.maximum(counts, np.uint32(most)).sum(dtype=np.uint64)) - most * len(counts)
 
     def _dealer(self, part: str, value: np.dtype[Any] | None) -> Kernel:
-        """Return a kernel that deals rows; it knows nothing of lists."""
+        """Return a kernel that distributes rows to buckets, without lists."""
         words = f"{name_of_word(self.plan.key)},{name_of_word(value)}"
         return verb_kernel(f"two_level_{part}", f"dg::TwoLevelCuckoo<{words}>")
 
     def figures(self) -> dict[str, Any]:
-        """See `Recipe`; iterations are those of buckets that have keys."""
+        """Implement `Recipe.figures`; iterations are those of buckets that have keys."""
         seeds = self.backend.to_host(self.fields["seeds"])
         iterations, attempts = seeds >> 16 & 0xFF, seeds >> 24
         used = iterations > 0
@@ -156,7 +156,7 @@ class TwoLevelCuckoo(TwoLevelBuckets, StaticRecipe):
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::TwoLevelCuckoo<{self.types}>"
 
     def _slot_arrays(self, slots: int) -> dict[str, Any]:
@@ -166,22 +166,22 @@ class TwoLevelCuckoo(TwoLevelBuckets, StaticRecipe):
 
 
 class TwoLevelCuckooLists(TwoLevelBuckets, StaticListRecipe):
-    """Multimaps: a slot for each key, and the values of a key one behind the other."""
+    """Multimaps: a slot for each key, with its values contiguous."""
 
     distinct_keys = False
     pair_a_place = False
 
     @property
     def table(self) -> str:
-        """See `Recipe`."""
+        """Implement `Recipe.table`."""
         return f"dg::TwoLevelCuckooLists<{self.types}>"
 
     def distinct(self) -> int:
-        """See `ListRecipe`."""
+        """Implement `ListRecipe.distinct`."""
         return self.count().links
 
     def items(self) -> tuple[Any, Any]:
-        """See `Recipe`; keys only, and no reserved ones."""
+        """Implement `Contents.items`; keys only, and no reserved ones."""
         return self.stored_keys(), None
 
     def _slot_arrays(self, slots: int) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class TwoLevelCuckooLists(TwoLevelBuckets, StaticListRecipe):
         }
 
     def _make_lists(self, rows: int, starts: Any) -> None:
-        """See `TwoLevelBuckets`."""
+        """Implement `TwoLevelBuckets._make_lists`."""
         assert self.plan.value is not None
         self.replace(values=self.backend.empty(rows, self.plan.value), list_starts=starts[:-1])
 

@@ -1,1 +1,1 @@
-"""Open-addressing table: slots, growth, and the bulk build by region."""
+"""Open-addressing table: slots, growth, and bulk builds by region."""

@@ -1,4 +1,4 @@
-"""Atomic insertion of batches: other readers see all rows or none."""
+"""Insert batches atomically: other readers see all rows or none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ERASED_PART = 8
 
 
 class BatchInserter:
-    """Base of a storage that inserts batches in its slots or in larger ones.
+    """Base of stores that insert batches in their slots or in larger ones.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class BatchInserter:
 
     @property
     def capacity(self) -> int:
-        """Keys that fit before the table grows."""
+        """Number of keys at which the table grows."""
         return self._load.capacity(self._slots.slots)
 
     @property
@@ -98,14 +98,14 @@ class BatchInserter:
         return fresh
 
     def _bulk_pays(self, slots: Slots | None, rows: int) -> bool:
-        """Return `bulk_build.pays`; keys of 16 bytes have no kernels for it."""
+        """Return `bulk_build.pays`, and False for keys of 16 bytes."""
         word = self._slots.key.itemsize <= 8
         return word and bulk_build.pays(self.backend, slots, rows)
 
     def _built_in_bulk(
         self, keys: Any, values: Any, *, told: bool, then: StepsOfInsert | None = None
     ) -> Any:
-        """Insert keys that fit as `_insert` does, by region; return None where that is no gain."""
+        """Insert keys that fit by region; None if that does not pay."""
         slots = self._slots
         if self._bulk_pays(slots, len(keys)):
             keys, values = words_of(keys), value_words(values)
@@ -213,7 +213,7 @@ class BatchInserter:
         over: bool,
         then: StepsOfInsert | None,
     ) -> Any:
-        """Insert a batch into new slots that replace the current ones at the end.
+        """Insert a batch into new slots, which replace the current ones afterwards.
 
         Filling a table that certainly has room is several times as fast as reserving slots one by
         one, and so is a bulk build by region. The bulk build pays where all keys are new, and where

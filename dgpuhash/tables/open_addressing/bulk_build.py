@@ -50,7 +50,7 @@ class RegionBatch:
     def of(
         cls, backend: Backend, extent: Extent, seed: int, keys: Any, values: Any
     ) -> RegionBatch | None:
-        """Return the batch sorted for a table, or None when memory is short.
+        """Return the batch sorted for a table, or None if memory is short.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class RegionBatch:
         return self.fresh
 
     def undo(self, slots: Slots) -> None:
-        """Erase the keys that `place` stored in slots that had keys before.
+        """Erase the keys that `place` stored in slots with earlier keys.
 
         Erases `_UNDO_ROWS` rows at a time, which takes little memory.
         """
@@ -116,7 +116,7 @@ class RegionBatch:
         )  # fmt: skip
 
     def insert_leftovers(self, slots: Slots, left: int, *, told: bool) -> None:
-        """Store the pairs left over by `insert`, for which `slots` has room.
+        """Store the pairs that `insert` left over, for which `slots` has room.
 
         With `told`, the bits of the created slots are set, so that `claim` finds these keys too.
         """

@@ -1,4 +1,4 @@
-"""Bulk build from batches that arrive range by range from several senders."""
+"""Bulk build from batches of several senders, range by range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgpuhash.tables.open_addressing.slots import Slots
 
 
 class StreamedBuild:
-    """Bulk build of an empty table from batches that arrive range by range.
+    """Bulk build of an empty table from batches, range by range.
 
     Each range is stored once. The host does not wait for the device before `finish`.
 
@@ -89,7 +89,7 @@ class StreamedBuild:
         return self._moved
 
     def finish(self) -> bool:
-        """Store the rows left over; return whether every row brought a new key.
+        """Store the rows left over; return whether every row had a new key.
 
         Waits for the device.
         """

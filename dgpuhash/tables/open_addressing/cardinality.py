@@ -1,4 +1,4 @@
-"""Estimates of the number of new keys in a batch before it is stored."""
+"""Estimate the number of new keys in a batch before storing it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ LEAST_SAMPLED_ROWS = 8 * _STRETCHES
 
 @dataclass(frozen=True, slots=True)
 class NewKeys:
-    """Number of keys in a batch that a table does not hold yet."""
+    """Number of keys in a batch that are new to a table."""
 
     most: int
     """Upper bound, exceeded by one batch in 30,000; 0 where too few keys were sampled."""
@@ -112,7 +112,7 @@ def new_keys(backend: Backend, slots: Slots, keys: Any) -> NewKeys:
 
 
 def most_unseen(rows: int) -> int:
-    """Return the most new keys that a batch has if `new_keys` finds too few for an estimate."""
+    """Return the most new keys of a batch for which `new_keys` finds too few to estimate."""
     return math.ceil((_LEAST_FOUND + _DEVIATIONS * math.sqrt(_LEAST_FOUND)) * 2 ** _zeros(rows))
 
 
@@ -121,7 +121,7 @@ def _zeros(rows: int) -> int:
 
 
 def all_new(backend: Backend, slots: Slots, keys: Any) -> bool:
-    """Return whether each row seems to have a new key that no other row has.
+    """Return whether all rows seem to have distinct new keys.
 
     A new key is one that is not stored in `slots`.
     """
@@ -182,7 +182,7 @@ class DuplicateProbe:
 
 
 def absent_rows(backend: Backend, slots: Slots, keys: Any) -> Any:
-    """Return the rows (int64) whose keys are not stored."""
+    """Return the rows (int64) with absent keys."""
     xp = backend.xp
     return xp.arange(len(keys)) if slots.blank else xp.flatnonzero(~slots.contains(keys))
 

@@ -21,7 +21,7 @@ _STRAYED_KEYS, _STRAYED_PART, _STRAYED_PART_OF_SMALL = 512, 16, 3
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Counters that the table keeps on its device."""
+    """Counters of a table in device memory."""
 
     occupied: int
     """Keys stored."""
@@ -54,7 +54,7 @@ class Extent(NamedTuple):
         return cls(buckets, segment, buckets * per_bucket)
 
     def crowded(self, state: State) -> bool:
-        """Return whether far more keys than by chance left their segments.
+        """Return whether more keys than by chance left their segments.
 
         A key leaves its segment when it is stored beyond the segment in which its probe sequence
         begins.
@@ -72,7 +72,7 @@ def slot_nbytes(key: np.dtype[Any], value: np.dtype[Any] | None) -> int:
 
 
 def reserved_words(key: np.dtype[Any]) -> np.ndarray:
-    """Return the key words that mark free slots, in the order of the side slots for such keys.
+    """Return the key words that mark free slots, in the order of their side slots.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def reserved_words(key: np.dtype[Any]) -> np.ndarray:
 def side_items(
     state: Any, key: np.dtype[Any], value: np.dtype[Any] | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the keys in side slots, as a record of counters says, and their values, if any."""
+    """Return the keys in side slots by a record of counters, and any values."""
     aside = np.flatnonzero(state["side_present"])
     values = None if value is None else state["side_value"][aside].astype(value)
     return reserved_words(key)[aside], values

@@ -1,4 +1,4 @@
-"""Growable open-addressing table: changes are atomic, and values of equal keys combine."""
+"""Storage: growable open-addressing table with atomic, combining inserts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dgpuhash.tables.store import Lent
 
 
 class Storage(BatchInserter):
-    """Table of key words, and of value words for maps, on one device.
+    """Growable table of key words, and of value words for maps, on one device.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Storage(BatchInserter):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
         return self._slots.nbytes
 
     @property
@@ -97,7 +97,7 @@ class Storage(BatchInserter):
         return self._insert(keys, values, told=True, then=lambda fresh, _: then(fresh))
 
     def combine(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
-        """Insert pairs; change the value of a key by each further pair of it.
+        """Insert pairs, combining each further value of a key with the stored one.
 
         Returns a mask of the rows that created keys. `values` may be one number, the word of every
         row.
@@ -132,7 +132,7 @@ class Storage(BatchInserter):
         return fresh
 
     def _combined_by_estimate(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
-        """Combine a batch of repeated keys, for which there is room if an estimate is right.
+        """Combine a batch of repeated keys that fits if an estimate is right.
 
         Returns None, and changes nothing, where most rows bring new keys, or too many do.
         """
@@ -168,7 +168,7 @@ class Storage(BatchInserter):
     def _combined_rest(
         self, keys: Any, values: Any, fresh: Any, change: Change | LcaChange
     ) -> Slots:
-        """Return larger slots with the rows of a batch that were refused.
+        """Return larger slots with the refused rows of a batch.
 
         An estimate exceeds four standard deviations, and then all slots beyond the load factor too,
         once in more batches than anybody has. Until the rest is stored the table is broken.
@@ -200,7 +200,7 @@ class Storage(BatchInserter):
             self._insert_unsure(words_of(keys), words_of(values), told=False, over=True)
 
     def replacing(self, keys: Any, values: Any) -> Step:
-        """Return the `commit` step that stores pairs over the stored ones.
+        """Return the `commit` step that overwrites stored pairs.
 
         The keys are distinct; they are stored already, or the table has room for them.
         """
@@ -239,7 +239,7 @@ class Storage(BatchInserter):
         )  # fmt: skip
 
     def intake(self, ranges: RegionRanges, rows: int) -> StreamedBuild:
-        """Begin a bulk build of at most `rows` rows, range by range.
+        """Start a bulk build of at most `rows` rows, range by range.
 
         The table has room for them.
         """
@@ -268,7 +268,7 @@ class Storage(BatchInserter):
         return self._slots.contains(keys)
 
     def absent(self, keys: Any) -> Any:
-        """Return the rows (int64) whose keys are not stored."""
+        """Return the rows (int64) with absent keys."""
         return cardinality.absent_rows(self.backend, self._slots, keys)
 
     def erase(self, keys: Any) -> Any:
@@ -276,7 +276,7 @@ class Storage(BatchInserter):
         return self._slots.erase(keys)
 
     def erasing(self, keys: Any) -> Step:
-        """Return the step of an erase without an answer; read no counters before it runs."""
+        """Return the step of an erase without a result; read no counters before it runs."""
         return self.slots.erasing(keys)
 
     def items(self) -> tuple[Any, Any]:
@@ -284,7 +284,7 @@ class Storage(BatchInserter):
         return self._slots.items()
 
     def take(self, slots: Slots | None) -> bool:
-        """Have these slots in place of its own, which are empty; return whether it has."""
+        """Adopt slots in place of its own empty ones; return whether it did."""
         if slots is None or slots.state().taken > self._load.capacity(slots.slots):
             return False
         self._slots = slots
@@ -300,7 +300,7 @@ class Storage(BatchInserter):
         self._slots = rehashed(self._slots, self._slots.slots, seed=seed)
 
     def lend(self, *, write: bool) -> Lent:
-        """Return the table for kernels of users; with `write`, call `settle` of it after them."""
+        """Return the table for user kernels; with `write`, call its `settle` after them."""
         slots = self.slots
         slots.fill()
         if write:
@@ -374,7 +374,7 @@ class Storage(BatchInserter):
         self.slots.fill()
 
     def ready(self) -> None:
-        """Allocate what large batches need before they come."""
+        """Allocate the memory for large batches in advance."""
         self.witnesses.ready(self.backend, self.slots)
 
     def figures(self) -> Figures:
@@ -419,7 +419,7 @@ def combining(
     flags: Any,
     change: Change | LcaChange,
 ) -> tuple[Step, ...]:
-    """Return the steps that store pairs and combine their values; `refused` rows found no slot.
+    """Return the steps that store and combine pairs; `refused` counts rows without a slot.
 
     Read no counters before them. `values` may be one number, the word of every row. `flags`
     becomes a mask of the rows that created keys. The first step does all where a pair is published
@@ -471,7 +471,7 @@ def _folding(
 
 
 def refused(slots: Slots) -> int:
-    """Return how many rows of the last `combining` found no slot; waits for the device."""
+    """Return the refused rows of the last `combining`; waits for the device."""
     return int(slots._count(slots._host_state())["pending"])
 
 

@@ -1,4 +1,4 @@
-"""Slots as they are in memory, for files that are mapped and not read."""
+"""Memory image of slots, for mapping a file instead of reading it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAMPLES = 2**8
 
 
 class SlotImage(NamedTuple):
-    """The memory of slots, on the host; where values do not stand in the slots.
+    """Memory image of slots on the host, for tables with values outside the slots.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class SlotImage(NamedTuple):
 
     @classmethod
     def of(cls, slots: Slots) -> Self:
-        """Return that of slots; on a CPU it is their own memory."""
+        """Return the image of slots; on a CPU it shares their memory."""
         assert slots.value is not None
         assert slots.value.itemsize != slots.key.itemsize
         slots.fill()
@@ -61,7 +61,7 @@ class SlotImage(NamedTuple):
         )  # fmt: skip
 
     def buffers(self) -> dict[str, np.ndarray]:
-        """Return what a file has of it, by name."""
+        """Return the image as named buffers for a file."""
         layout = np.array([_VERSION, *self.extent], _INT64)
         return {
             _LAYOUT: layout, _STATE: self.state, _FILTER: self.overflow,
@@ -70,12 +70,12 @@ class SlotImage(NamedTuple):
 
     @staticmethod
     def is_in(buffers: Buffers) -> bool:
-        """Return whether a file has one."""
+        """Return whether a file has an image."""
         return buffers.has(_LAYOUT)
 
     @classmethod
     def of_buffers(cls, buffers: Buffers, key: np.dtype[Any], value: np.dtype[Any]) -> Self:
-        """Return that of a file.
+        """Return the image in a file.
 
         Raises
         ------
@@ -105,13 +105,13 @@ class SlotImage(NamedTuple):
 
     @property
     def beside(self) -> tuple[np.ndarray, np.ndarray]:
-        """The reserved keys that are stored, and their values."""
+        """The stored reserved keys, and their values."""
         keys, values = side_items(self.state[0], self.key, self.value)
         assert values is not None
         return keys, values
 
     def slices(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the keys that are stored, and their values, some at a time."""
+        """Yield the stored keys and values in slices."""
         yield self.beside
         _, mark = reserved_words(self.key)
         for start in range(0, self.extent.slots, _SLICE):
@@ -120,7 +120,7 @@ class SlotImage(NamedTuple):
             yield keys[rows], self.values[start : start + _SLICE][rows]
 
     def has_values_below(self, most: int) -> bool:
-        """Return whether each key has a value below a number, and no free slot has one."""
+        """Return whether all keys have values below a number, and free slots none."""
         beside, values = self.beside
         _, mark = reserved_words(self.key)
         known, stored = int((values < most).sum()), len(beside)
@@ -134,7 +134,7 @@ class SlotImage(NamedTuple):
         return known == stored == int(self.state["occupied"][0])
 
     def slots(self, like: Slots) -> Slots | None:
-        """Return slots with these keys, of the backend and the seed of others.
+        """Return slots with these keys, on the backend and with the seed of others.
 
         On a CPU they are this memory, which changes with them. None where keys are not found: by
         another seed, or the hash of another release.
@@ -161,7 +161,7 @@ class SlotImage(NamedTuple):
         return made if self._are_found(made) else None
 
     def _are_found(self, slots: Slots) -> bool:
-        """Return whether some of the keys are found, and their values."""
+        """Return whether a sample of the keys is found with its values."""
         put, (keys, values) = slots._backend.from_host, self.beside
         _, mark = reserved_words(self.key)
         some = np.arange(0, self.extent.slots, max(self.extent.slots // _SAMPLES, 1))

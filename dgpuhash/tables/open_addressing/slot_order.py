@@ -1,4 +1,4 @@
-"""The order of keys in slots, by which other slots get them without a search."""
+"""Save the slot order of keys, to restore slots without searching."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SAMPLES = 2**8
 
 
 class SlotOrder(NamedTuple):
-    """Which buckets the keys that `Slots.items` gave are of, in their order.
+    """Bucket of each key in the order of `Slots.items`.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class SlotOrder(NamedTuple):
     overflow: np.ndarray
 
     def buffers(self) -> dict[str, np.ndarray]:
-        """Return what a file has of it, by name."""
+        """Return the order as named buffers for a file."""
         layout = [_VERSION, self.strayed, *self.extent]
         return {
             _LAYOUT: np.array(layout, _INT64),
@@ -56,7 +56,7 @@ class SlotOrder(NamedTuple):
 
     @classmethod
     def of_buffers(cls, buffers: Buffers) -> Self | None:
-        """Return that of a file, or None where the file has none that this release knows.
+        """Return the order in a file, or None if it has none in a known form.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class SlotOrder(NamedTuple):
         return cls(Extent(buckets, segment, slots), strayed, counts, overflow)
 
     def fits(self, key: np.dtype[Any], value: np.dtype[Any] | None, keys: int) -> bool:
-        """Return whether so many keys can stand so in slots for words of some dtypes."""
+        """Return whether the order fits a number of keys in slots of some word dtypes."""
         extent, nbytes = self.extent, slot_nbytes(key, value)
         per_bucket = BUCKET_BYTES // nbytes
         left = keys - int(self.counts.sum(dtype=np.int64))
@@ -95,7 +95,7 @@ class SlotOrder(NamedTuple):
 
 
 def order_in(slots: Slots) -> SlotOrder | None:
-    """Return the order of the keys that `Slots.items` gives, or None where it is not worth keeping.
+    """Return the order of keys of `Slots.items`, or None if not worth saving.
 
     Keys do not stand where a search would find them again once marks of erased ones are gone.
     """
@@ -114,12 +114,12 @@ def order_in(slots: Slots) -> SlotOrder | None:
 
 
 def ordered_items(slots: Slots) -> tuple[Any, Any, SlotOrder | None]:
-    """Return keys and values as `Slots.items` does, and their order; see `order_in`."""
+    """Return keys and values as `Slots.items`, and their order; see `order_in`."""
     return (*slots.items(), order_in(slots))
 
 
 def item_slices(slots: Slots) -> Iterator[tuple[Any, Any]]:
-    """Yield keys and values as `Slots.items` returns them, in arrays of bounded size."""
+    """Yield keys and values as `Slots.items`, in arrays of bounded size."""
     slots.fill()
     backend, per_bucket = slots._backend, slots.slots // slots.buckets
     for buckets in _ranges(slots.buckets, _SLICE[backend.name]):
@@ -142,7 +142,7 @@ def item_slices(slots: Slots) -> Iterator[tuple[Any, Any]]:
 
 
 def saved_items(store: AnyStore) -> tuple[Any, Any, dict[str, np.ndarray]]:
-    """Return keys and values as `AnyStore.items` does, and the buffers of their order, if any."""
+    """Return keys and values as `AnyStore.items`, and the buffers of any order."""
     slots = getattr(store, "slots", None)
     if not isinstance(slots, Slots):
         return (*store.items(), {})
@@ -151,7 +151,7 @@ def saved_items(store: AnyStore) -> tuple[Any, Any, dict[str, np.ndarray]]:
 
 
 def restored(store: AnyStore, keys: Any, values: Any, buffers: Buffers) -> bool:
-    """Store distinct keys in an empty store by the order in a file; return whether it has one."""
+    """Store distinct keys in an empty store by the order in a file; False if it has none."""
     slots, order = getattr(store, "slots", None), SlotOrder.of_buffers(buffers)
     take = getattr(store, "take", None)
     if order is None or take is None or not isinstance(slots, Slots):
@@ -160,7 +160,7 @@ def restored(store: AnyStore, keys: Any, values: Any, buffers: Buffers) -> bool:
 
 
 def in_order(slots: Slots, keys: Any, values: Any, order: SlotOrder) -> Slots | None:
-    """Return slots like others with distinct keys in a known order.
+    """Return slots like others, filled with distinct keys in a known order.
 
     None where the keys cannot stand so, or searches would not find them: by another seed, or the
     hash of another release.
@@ -209,7 +209,7 @@ def in_order(slots: Slots, keys: Any, values: Any, order: SlotOrder) -> Slots | 
 
 
 def _are_found(slots: Slots, keys: Any, values: Any) -> bool:
-    """Return whether some of the keys are found, and their values."""
+    """Return whether a sample of the keys is found with its values."""
     some = slice(None, None, max(len(keys) // _SAMPLES, 1))
     wanted, found = slots.find(_words(slots, keys[some], slots.key), 0)
     if not bool(found.all()):
@@ -220,7 +220,7 @@ def _are_found(slots: Slots, keys: Any, values: Any) -> bool:
 
 
 def _slices(counts: np.ndarray, size: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield ranges of buckets, and where the keys of each begin in those of the range."""
+    """Yield ranges of buckets, with the key offsets of each bucket."""
     for buckets in _ranges(len(counts), size):
         offsets = np.zeros(buckets.stop - buckets.start + 1, np.uint64)
         np.cumsum(counts[buckets], dtype=np.uint64, out=offsets[1:])
@@ -233,7 +233,7 @@ def _ranges(buckets: int, size: int) -> Iterator[slice]:
 
 
 def _part(slots: Slots, buckets: slice) -> bytes:
-    """Return a range of buckets as kernels get a table."""
+    """Return a range of buckets as a table for kernels."""
     values = None
     if slots._values is not None:
         assert slots.value is not None

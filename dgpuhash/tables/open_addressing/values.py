@@ -1,4 +1,4 @@
-"""Storage of a map's values: words in the slots, or rows in an array."""
+"""Store a map's values: words in the slots, or rows of an array."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Values(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held outside the slots."""
+        """Bytes of memory outside the slots."""
 
     def insert(self, store: Store, bits: Any, values: Any) -> Any:
         """Insert absent keys; return a mask of the rows that created keys."""
@@ -65,13 +65,13 @@ class Values(Protocol):
         """
 
     def words_of(self, values: Any) -> Any:
-        """Return the words of values, which slots hold; None where they are elsewhere."""
+        """Return the words of values for slots; None for values outside them."""
 
     def decode(self, words: Any) -> Any:
-        """Return the values that words from the slots represent."""
+        """Return the values of words from the slots."""
 
     def emptied(self) -> Self:
-        """Return a storage of the same kind without any value."""
+        """Return an empty storage of the same kind."""
 
     def copy(self) -> Self:
         """Return an independent copy."""
@@ -100,26 +100,26 @@ class InlineValues:
         self._found = carried if self.word.itemsize == carried.itemsize else None
 
     def insert(self, store: Store, bits: Any, values: Any) -> Any:
-        """See `Values`."""
+        """Implement `Values.insert`."""
         return store.insert(bits, value_memory(values, self._dtype))
 
     def add(self, store: Store, bits: Any, values: Any) -> None:
-        """See `Values`."""
+        """Implement `Values.add`."""
         store.add(bits, value_memory(values, self._dtype))
 
     def upsert(self, store: Store, bits: Any, values: Any) -> None:
-        """See `Values`."""
+        """Implement `Values.upsert`."""
         store.upsert(bits, value_memory(values, self._dtype))
 
     def find(self, store: Store, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
-        """See `Values`."""
+        """Implement `Values.find`."""
         words, found = store.find(bits, _word_of(default), self._found)
         return (self.decode(words) if self._found is None else words), found
 
     def find_to(
         self, store: Store, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
-        """See `Values`."""
+        """Implement `Values.find_to`."""
         # Kernels write answers in 16-byte chunks.
         aligned = not any(self._backend.pointer(each) % _CHUNK_NBYTES for each in (values, found))
         if self._found is None or not aligned:
@@ -128,35 +128,35 @@ class InlineValues:
         return True
 
     def make_room(self, rows: int) -> None:
-        """See `Values`."""
+        """Implement `Values.make_room`."""
 
     def execute(
         self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray
     ) -> tuple[Any, Any]:
-        """See `Values`."""
+        """Implement `Values.execute`."""
         rows = None if values is None else value_words(values, self._dtype)
         words, flags = store.execute(ops, bits, rows, _word_of(default))
         return self.decode(words), flags
 
     def words_of(self, values: Any) -> Any:
-        """See `Values`."""
+        """Implement `Values.words_of`."""
         return value_words(values, self._dtype)
 
     def decode(self, words: Any) -> Any:
-        """See `Values`."""
+        """Implement `Values.decode`."""
         return values_of(self._backend, words, self._dtype)
 
     def emptied(self) -> Self:
-        """See `Values`."""
+        """Implement `Values.emptied`."""
         return self
 
     def copy(self) -> Self:
-        """See `Values`."""
+        """Implement `Values.copy`."""
         return self
 
 
 class WideValues:
-    """Values stored as array rows, whose row numbers are in the slots."""
+    """Values stored as rows of an array, with row numbers in the slots."""
 
     word: np.dtype = np.dtype(np.uint64)
 
@@ -166,11 +166,11 @@ class WideValues:
 
     @property
     def nbytes(self) -> int:
-        """See `Values`."""
+        """Implement `Values.nbytes`."""
         return self._payload.nbytes
 
     def insert(self, store: Store, bits: Any, values: Any) -> Any:
-        """See `Values`."""
+        """Implement `Values.insert`."""
         self._tidy(store)
         rows = store.absent(bits)
         fresh = self._backend.zeros(len(bits), _BOOL)
@@ -181,11 +181,11 @@ class WideValues:
         return fresh
 
     def add(self, store: Store, bits: Any, values: Any) -> None:
-        """See `Values`."""
+        """Implement `Values.add`."""
         self.insert(store, bits, values)
 
     def upsert(self, store: Store, bits: Any, values: Any) -> None:
-        """See `Values`."""
+        """Implement `Values.upsert`."""
         self._tidy(store)
         if not store.reserves:
             # Rows in use cannot be overwritten and keys be refused in one change: all are new.
@@ -203,24 +203,24 @@ class WideValues:
         )
 
     def find(self, store: Store, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
-        """See `Values`."""
+        """Implement `Values.find`."""
         numbers, found = store.find(bits)
         return self._payload.take(numbers.view(np.int64), found, default), found
 
     def find_to(
         self, store: Store, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
-        """See `Values`."""
+        """Implement `Values.find_to`."""
         return False
 
     def make_room(self, rows: int) -> None:
-        """See `Values`."""
+        """Implement `Values.make_room`."""
         self._payload = self._payload.with_room(rows)
 
     def execute(
         self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray
     ) -> tuple[Any, Any]:
-        """See `Values`; each row of a batch with values uses up a row of the array."""
+        """Implement `Values.execute`; each row with a value uses a row of the array."""
         self._tidy(store)
         numbers = None
         if values is not None:
@@ -230,24 +230,24 @@ class WideValues:
         return found, flags
 
     def words_of(self, values: Any) -> None:
-        """See `Values`."""
+        """Implement `Values.words_of`."""
 
     def decode(self, words: Any) -> Any:
-        """See `Values`."""
+        """Implement `Values.decode`."""
         return self._payload.take(words.view(np.int64))
 
     def emptied(self) -> WideValues:
-        """See `Values`."""
+        """Implement `Values.emptied`."""
         return WideValues(self._backend, self._dtype)
 
     def copy(self) -> WideValues:
-        """See `Values`."""
+        """Implement `Values.copy`."""
         made = WideValues(self._backend, self._dtype)
         made._payload = self._payload.copy()
         return made
 
     def _tidy(self, store: Store) -> None:
-        """Compact the array when most of its rows belong to no key.
+        """Compact the array if most of its rows belong to no key.
 
         Leaves the array as it is when memory is short.
         """
@@ -266,5 +266,5 @@ class WideValues:
 
 
 def _word_of(default: np.ndarray) -> int:
-    """Return the integer whose bytes are those of `default`."""
+    """Return the integer with the bytes of `default`."""
     return int.from_bytes(default.tobytes(), sys.byteorder)

@@ -1,4 +1,4 @@
-"""Array of values wider than eight bytes; the table stores row numbers."""
+"""Array of values wider than eight bytes, referenced by row number from the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgpuhash.tables.arguments.encoding import carrier_dtype
 
 
 class ValueRows:
-    """Array of value rows of one dtype, extended by copy-on-append.
+    """Copy-on-append array of value rows of one dtype.
 
     `appended` returns another payload, mostly in the same memory; the rows of the first payload
     never change by it, whatever happens to the second one.
@@ -32,7 +32,7 @@ class ValueRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes of memory."""
         return int(self._rows.nbytes)
 
     def with_room(self, more: int) -> ValueRows:
@@ -57,7 +57,7 @@ class ValueRows:
         return functools.partial(operator.setitem, self._rows, numbers, self._as_rows(values))
 
     def take(self, numbers: Any, found: Any = None, default: np.ndarray | None = None) -> Any:
-        """Return the values in the rows `numbers`, `default` where not found."""
+        """Return the values in the rows `numbers`, `default` for those not found."""
         rows = (
             self._rows[numbers]
             if self.used
@@ -82,7 +82,7 @@ class ValueRows:
         return self._with(self._rows[: self.used].copy(), self.used)
 
     def emptied(self) -> ValueRows:
-        """Return a payload without rows."""
+        """Return an empty payload."""
         return ValueRows(self._backend, self._dtype)
 
     def _with(self, rows: Any, used: int) -> ValueRows:

@@ -1,1 +1,1 @@
-"""Stores of methods' tables: what every method has in common."""
+"""Stores of all methods but auto: recipes, growth and atomic changes."""

@@ -1,4 +1,4 @@
-"""Mixed batches of multimaps: of each key, the operations in the order of their rows."""
+"""Execute mixed batches of multimaps: each key's operations in row order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgpuhash.typing import Array, KeysLike, ValuesLike
 
 
 class ListBatch:
-    """Rows of a mixed batch, by key and then in their order, beside what a store has.
+    """Rows of a mixed batch by key and row, with the stored values.
 
     A span is rows of one key up to an erasure: what it inserts is seen within it alone, and what
     was stored before in the first one of its key.
@@ -61,7 +61,7 @@ class ListBatch:
         return self._in_rows(there != self._inserts)
 
     def found(self, rows: Any) -> tuple[Any, Any]:
-        """Return the values that each row finds, and their offsets; `rows` are those to insert."""
+        """Return the values found by each row, and offsets; `rows` are those to insert."""
         store, xp = self._store, self._store.backend.xp
         stored, new = (
             self._in_rows(xp.where(self._finds, each, 0)) for each in (self._stored, self._new)
@@ -77,7 +77,7 @@ class ListBatch:
         return values, offsets
 
     def apply(self, rows: Any) -> Any:
-        """Return the store as the batch leaves it: the same one, or another in its place."""
+        """Apply the batch; return the same store or a replacement."""
         store, xp = self._store, self._store.backend.xp
         lasting = xp.sort(self._order[self._lasts])
         gone = self._unique[self._gone]
@@ -95,7 +95,7 @@ class ListBatch:
         return made
 
     def _places(self, counts: Any, starts: Any) -> Any:
-        """Return the places of lists of so many elements that begin at `starts`."""
+        """Return the positions of lists with these sizes and starts."""
         backend = self._store.backend
         ends = backend.xp.append(0, backend.xp.cumsum(counts))
         total = int(ends[-1])
@@ -103,7 +103,7 @@ class ListBatch:
 
 
 class ExecutesLists:
-    """Part of a multimap that executes mixed batches."""
+    """Mixin of multimaps: execute mixed batches."""
 
     @translates_memory_errors
     @write_locked

@@ -1,4 +1,4 @@
-"""One table of a method with several values a key, or of chains of nodes, of a fixed size."""
+"""Recipes of fixed-size tables with several values a key, or with chained nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgpuhash.tables.stores.recipe import Recipe
 
 
 class ListRecipe(Recipe):
-    """One table of a method with several values a key.
+    """Recipe of one fixed-size table with several values a key.
 
     As `Recipe`, with the verbs that append, count and gather. The values of the two reserved keys
     are not in it: the store keeps them, and tells the table their number. Keys N of the papers are
@@ -42,7 +42,7 @@ class ListRecipe(Recipe):
 
     @classmethod
     def store(cls) -> type[Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.store`."""
         from dgpuhash.tables.stores.list_store import ListMethodStore
 
         return ListMethodStore
@@ -80,11 +80,11 @@ class ListRecipe(Recipe):
         )  # fmt: skip
 
     def contains(self, keys: Any) -> Any:
-        """Return a mask of the keys that have values."""
+        """Return a mask of the keys with values."""
         return self.counts(keys) > 0
 
     def withdrawing(self, keys: Any, erased: Any) -> Step:
-        """Return the step that erases distinct keys, none of them reserved, with all values.
+        """Return the step that erases distinct, unreserved keys with all values.
 
         `erased` becomes a mask of those that were stored.
         """
@@ -94,7 +94,7 @@ class ListRecipe(Recipe):
         )
 
     def stored_keys(self) -> Any:
-        """Return the distinct key words that are stored, but for reserved keys."""
+        """Return the distinct stored key words, without reserved keys."""
         keys = self._items(0)[0]
         if not self.pair_a_place:
             return keys
@@ -102,11 +102,11 @@ class ListRecipe(Recipe):
         return keys if chosen is None else keys[chosen]
 
     def distinct(self) -> int | None:
-        """Return the number of distinct keys but reserved ones, or None where it is not counted."""
+        """Return the number of distinct unreserved keys, or None if it is not counted."""
         return None
 
     def move_to(self, target: Self, pending: Any = None, *, again: bool = False) -> int:  # type: ignore[override]
-        """Append all lists to those of an empty `target`; return how many places were refused.
+        """Append all lists to an empty `target`; return the number of refused slots.
 
         With `again`, what the target has is forgotten first.
         """
@@ -130,26 +130,26 @@ _SPARE, _DEVIATIONS = 1.1, 6
 
 
 class ChainRecipe(Recipe):
-    """A node for each bucket, and a pool of nodes from which chains grow."""
+    """Recipe of chained tables: a node per bucket, and a pool of further nodes."""
 
     @property
     @abstractmethod
     def per_node(self) -> int:
-        """Keys or pairs in a node."""
+        """Number of keys or pairs in a node."""
 
     @property
     def slots(self) -> int:
-        """See `Recipe`: those of the first nodes."""
+        """Implement `Recipe.slots`: those of the first nodes."""
         buckets: int = self.fields["buckets"]
         return buckets * self.per_node
 
     @property
     def whole_pairs(self) -> bool:
-        """See `Recipe`: a bit for each pair tells when its value is there."""
+        """Implement `Recipe.whole_pairs`: a bit for each pair tells when its value is there."""
         return True
 
     def sweep(self) -> bool:
-        """See `Recipe`: a flush compacts all chains and gives nodes back."""
+        """Implement `Recipe.sweep`: a flush compacts all chains and gives nodes back."""
         released = self.backend.zeros(1, np.uint64)
         self.backend.run(
             self.kernel("flush"), self.fields["buckets"], table=self.storage, released=released
@@ -162,7 +162,7 @@ class ChainRecipe(Recipe):
 
 @functools.lru_cache(maxsize=64)
 def wanted_nodes(keys: int, buckets: int, per_node: int) -> int:
-    """Return how many nodes `keys` keys need beyond the buckets' own, and a tenth.
+    """Return the number of nodes for `keys` keys beyond the buckets' own, plus a tenth.
 
     The keys of a bucket are Poisson distributed, with the mean λ = keys / buckets.
 

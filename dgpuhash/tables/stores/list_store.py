@@ -1,4 +1,4 @@
-"""Store of a method's tables of several values a key: growth, remedies, atomic changes."""
+"""Store of recipes with several values a key: growth, remedies, atomic changes."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Batch(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Pairs for the table."""
+        """Number of pairs for the table."""
         return len(self.keys) if self.rows is None else len(self.rows)
 
 
 class ListMethodStore(RecipeStore[ListRecipe], ListStore):
-    """Store (see `ListStore`) whose tables follow a method's `ListRecipe`.
+    """Store (see `ListStore`) of tables of a method's `ListRecipe`.
 
     As `MethodStore`; an append cannot be undone, so that an exception while refused rows are
     helped leaves the store broken, unless all rows turn out to be stored.
@@ -90,12 +90,12 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
         beside = sum(int(each.nbytes) for each in self._beside)
         return super().nbytes + beside + (0 if self._payload is None else self._payload.nbytes)
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
-        """See `ListStore`."""
+        """Implement `ListStore.insert`."""
         self._drop_marks()
         self._tidy()
         self.attempts: int = 0
@@ -116,20 +116,20 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         self.backend.in_one_call([step, broken, *self._publishing(table, batch), *then])
 
     def find(self, bits: Any) -> tuple[Any, Any]:
-        """See `ListStore`."""
+        """Implement `ListStore.find`."""
         words, offsets = self._gather(self._inner(bits, None)[0])
         return self._decode(words), offsets
 
     def counts(self, bits: Any) -> Any:
-        """See `ListStore`."""
+        """Implement `ListStore.counts`."""
         return self.table.counts(self._inner(bits, None)[0])
 
     def contains(self, bits: Any) -> Any:
-        """See `ListStore`."""
+        """Implement `AnyStore.contains`."""
         return self.table.contains(self._inner(bits, None)[0])
 
     def erase(self, bits: Any) -> Any:
-        """See `ListStore`."""
+        """Implement `AnyStore.erase`."""
         self._method.require("erase", self._spec.kind)
         backend, table, xp = self.backend, self.table, self.backend.xp
         keys, _ = self._inner(words_of(bits), None)
@@ -157,18 +157,18 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         return erased
 
     def lists(self) -> tuple[Any, Any, Any]:
-        """See `ListStore`."""
+        """Implement `ListStore.lists`."""
         keys, offsets, values = super().lists()
         return keys.astype(self._key, copy=False), offsets, values
 
     def compact(self) -> None:
-        """See `ListStore`."""
+        """Implement `ListStore.compact`."""
         table = self.table
         if table.count().erased:
             self._replace(self._rebuilt(table.keys))
 
     def lend(self, *, write: bool) -> Lent:
-        """See `RecipeStore`."""
+        """Implement `RecipeStore.lend`."""
         if write and not self.table.pair_a_place:
             raise no_appends(self._spec.method)
         lent, table = super().lend(write=write), self.table
@@ -185,13 +185,13 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         return lent._replace(settle=settle)
 
     def cleared(self) -> ListMethodStore:
-        """See `ListStore`."""
+        """Implement `AnyStore.cleared`."""
         made = super().cleared()
         made._payload, made._beside, made._known_keys = self._no_payload(), self._nothing(), 0
         return made
 
     def copy(self) -> ListMethodStore:
-        """See `ListStore`."""
+        """Implement `AnyStore.copy`."""
         made = self._shallow()
         made._table = made._rebuilt(self.table.keys)
         made.attempts = self.attempts
@@ -216,12 +216,12 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         return self.backend.empty(0, value), self.backend.empty(0, value)
 
     def _decode(self, words: Any) -> Any:
-        """See `ListStore`; words may be as wide as the table's."""
+        """Implement `ListStore._decode`; words may be as wide as the table's."""
         assert self._value is not None
         return super()._decode(words.astype(self._value, copy=False))
 
     def _batch(self, bits: Any, words: Any, payload: ValueRows | None) -> Batch:
-        """Return pairs, with those of reserved keys beside the others."""
+        """Return pairs, with those of reserved keys separated."""
         keys, values = self._inner(words_of(bits), words_of(words))
         xp, (first, second) = self.backend.xp, self._marks
         rows = xp.flatnonzero(keys < second)
@@ -243,7 +243,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         return values, offsets
 
     def _list_words(self) -> tuple[Any, Any, Any]:
-        """See `ListStore`: as the table has them."""
+        """Implement `ListStore._list_words`: as the table has them."""
         reserved = [
             mark for mark, values in zip(self._marks, self._beside, strict=True) if len(values)
         ]
@@ -254,7 +254,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         return keys, offsets, words
 
     def _keys_to_grow_to(self, batch: Batch) -> int | None:
-        """Return for how many keys, or pairs, a table is needed, or None if this one will do."""
+        """Return the keys or pairs that a new table is needed for; None if this one suffices."""
         table, rows = self.table, batch.number
         if rows <= table.free_keys:
             return None
@@ -275,21 +275,21 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         return table.keys if needed <= table.limit * 3 // 4 else max(2 * needed, table.keys)
 
     def _taken(self) -> int:
-        """Return the keys, or pairs, that count for the table's limit, and the marks."""
+        """Return the keys, or pairs, that count towards the table's limit, and tombstones."""
         table = self.table
         if table.pair_a_place:
             return table.count().taken
         return len(self) + table.count().erased
 
     def _append_to(self, table: ListRecipe, batch: Batch, *then: Step) -> None:
-        """Append a batch to a table that nobody sees, and make it the store's."""
+        """Append a batch to a private table, and install the table in the store."""
         table.make_ready(batch.number)
         table = self._complete(table, batch, batch.rows, tried=False)
         self._known_keys = None
         self.backend.in_one_call([*self._publishing(table, batch), *then])
 
     def _append_watched(self, batch: Batch, *then: Step) -> None:
-        """Append a batch of which a launch may refuse rows; the table is hidden meanwhile."""
+        """Append a batch with possible refusals, hiding the table meanwhile."""
         table, backend = self.table, self.backend
         pending = backend.empty(len(batch.keys), np.uint64)
         table.watch()
@@ -310,7 +310,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
             raise
 
     def _publishing(self, table: ListRecipe, batch: Batch) -> list[Step]:
-        """Return the steps that make a table with all values the store's."""
+        """Return the steps that install a complete table in the store."""
         held = {"_beside": batch.beside, "_payload": batch.payload, "_known_keys": None}
         return [
             _told(table, batch.beside),
@@ -319,14 +319,14 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         ]
 
     def _rebuilt(self, *keys: Any, **how: Any) -> ListRecipe:
-        """Return another table as `RecipeStore` does."""
+        """Return another table with the same content, as `RecipeStore` does."""
         made = super()._rebuilt(*keys, **how)
         made.fill()
         _told(made, self._beside)()
         return made
 
     def _complete(self, table: ListRecipe, batch: Batch, rows: Any, *, tried: bool) -> ListRecipe:
-        """Append some rows, and return the table that has them: the given one, or another."""
+        """Append some rows; return the given table or another with all of them."""
         pending = self.backend.empty(len(batch.keys), np.uint64)
         while True:
             if tried:
@@ -342,7 +342,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
             rows, tried = table.refused(pending), True
 
     def _tidy(self) -> None:
-        """Store the wide values anew when most of them belong to no key."""
+        """Compact wide values if most of them belong to no key."""
         if self._payload is None or self._payload.used - self.pairs <= max(
             self.pairs, _GARBAGE_ROWS
         ):
@@ -365,7 +365,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
 
 
 def _told(table: ListRecipe, beside: tuple[Any, Any]) -> Step:
-    """Return the step that tells a table how many values the reserved keys have."""
+    """Return the step that sets the number of values of the reserved keys."""
     numbers = table.backend.from_host(np.array([len(each) for each in beside], np.uint64))
     return functools.partial(operator.setitem, table.state, slice(4, 6), numbers)
 
@@ -384,7 +384,7 @@ def _restored(
     offsets: Any,
     values: Any,
 ) -> ListMethodStore:
-    """Return the store that was pickled."""
+    """Return the unpickled store."""
     made: ListMethodStore = recipe.open(backend, spec, key, None, 0)
     made._table = recipe(made.table.plan._replace(seed=seed), capacity, generation)
     if len(values):
@@ -399,7 +399,7 @@ _HEAD_NBYTES = 16
 
 
 class SideRoom:
-    """Room for as many values of the two reserved keys as a table has free places.
+    """Side memory for values of the two reserved keys, as large as the table's free slots.
 
     Kernels find it by the table's state: `SideRoom` of ``kernels/device/view.cuh``.
 
@@ -422,7 +422,7 @@ class SideRoom:
         table.state[SIDE_VALUE : SIDE_VALUE + 1] = backend.from_host(address)
 
     def close(self) -> tuple[Any, Any]:
-        """Return the values that either key got; the state forgets the room."""
+        """Return the values of both reserved keys, and detach the side memory."""
         head = self._table.backend.to_host(self._memory[: self._head])
         taken = int(head.view(np.uint64)[1])
         front, back = taken & 0xFFFFFFFF, taken >> 32

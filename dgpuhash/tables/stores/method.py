@@ -1,4 +1,4 @@
-"""Methods of tables: what each is, what it can do, and its settings."""
+"""Registry of methods: description, supported verbs and settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERBS = ("insert", "combine", "upsert", "find", "contains", "count", "erase", "i
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a method: its default, and what it may be.
+    """One setting of a method: default and allowed values.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Setting:
     size: bool = False
 
     def checked(self, name: str, given: Any) -> int | float | str:
-        """Return a given setting in its own kind.
+        """Return a given value in the setting's type, or raise.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class Setting:
 
 
 class Opens(Protocol):
-    """What opens stores: their class, or that of the recipe which tells a generic store what to do.
+    """Opener of stores: a store class, or a recipe for a generic store.
 
     Its ``check(key, value, settings)``, if it has one, refuses settings that do not go together.
     """
@@ -112,7 +112,7 @@ class Opens(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """One way in which tables store their keys.
+    """One method of storing keys: its openers, verbs and settings.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ class Method:
     uses: tuple[str, ...] = ()
 
     def require(self, verb: str, kind: str) -> None:
-        """Raise UnsupportedError, which names the methods that can, unless tables have `verb`."""
+        """Raise UnsupportedError, naming methods that can, unless tables have `verb`."""
         if verb in self.verbs:
             return
         able = [other.name for other in methods().values() if other.serves(kind, verb)]
@@ -168,15 +168,15 @@ class Method:
         )
 
     def serves(self, kind: str, verb: str) -> bool:
-        """Return whether tables of a kind have the verb."""
+        """Return whether tables of a kind have a verb."""
         return self.stores(kind) and verb in self.verbs
 
     def stores(self, kind: str) -> bool:
-        """Return whether there are tables of a kind."""
+        """Return whether the method has tables of a kind."""
         return _STORED_AS.get(kind, kind) in self.nouns
 
     def checked(self, settings: Mapping[str, Any]) -> dict[str, int | float | str]:
-        """Return all settings of the method: those given, and defaults.
+        """Return all settings of the method: given values and defaults.
 
         Raises
         ------
@@ -247,7 +247,7 @@ def _modules(path: tuple[str, ...]) -> Iterator[Any]:
 
 
 def require_order(spec: TableSpec) -> None:
-    """Raise UnsupportedError unless the multimaps of a spec keep the order of values."""
+    """Raise UnsupportedError unless a spec's multimaps keep the order of values."""
     found, name = methods(), spec.method
     if spec.cap is not None:
         raise UnsupportedError(
@@ -272,7 +272,7 @@ def table_spec(
     settings: Mapping[str, Any],
     **fields: Any,
 ) -> TableSpec:
-    """Return a table's spec from what its constructor was given.
+    """Return a table's spec for its constructor's arguments.
 
     Raises
     ------
@@ -307,7 +307,7 @@ def table_spec(
 
 @functools.lru_cache(maxsize=64)
 def _auto_spec(kind: str, key_dtype: Any, value_dtype: Any) -> TableSpec:
-    """Return the spec of a table of the method ``"auto"``, with some seed."""
+    """Return the spec of a table with method ``"auto"`` and a given seed."""
     return resolved(TableSpec.of(kind, key_dtype, value_dtype))
 
 
@@ -380,7 +380,7 @@ def store_for(
     value: np.dtype[Any] | None,
     capacity: int,
 ) -> Store:
-    """Return an empty store of the method that a spec names.
+    """Return an empty store of a spec's method.
 
     Parameters
     ----------

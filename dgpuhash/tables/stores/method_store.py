@@ -1,4 +1,4 @@
-"""Store of a method's tables of one value a key: growth, remedies, and changes that are atomic."""
+"""Store of recipes with one value a key: growth, remedies and atomic changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BOOL = np.dtype(bool)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A batch to insert, and what becomes of the values of stored keys."""
+    """A batch to insert, and its effect on the values of stored keys."""
 
     keys: Any
     values: Any
@@ -32,13 +32,13 @@ class Change:
     kind: int
 
     def rest(self, table: Recipe) -> Step:
-        """Return the step that changes the values of keys that other rows, or batches, stored."""
+        """Return the step that changes values of keys stored by other rows or batches."""
         rows = table.backend.xp.flatnonzero(~self.fresh).view(np.uint64)
         return table.inserting(self.keys, self.values, None, self.action, self.kind, rows=rows)
 
 
 class MethodStore(MixedBatches):
-    """Store (see `Store`) whose tables follow a method's `Recipe`.
+    """Store (see `Store`) of tables of a method's `Recipe`.
 
     A batch that surely fits is one launch. Otherwise the store makes room first, by a larger table
     that replaces the current one at the end. Where a launch refuses rows all the same, the recipe's
@@ -53,24 +53,24 @@ class MethodStore(MixedBatches):
 
     @property
     def value(self) -> np.dtype[Any] | None:
-        """Dtype of the value words that `find` gives; None for sets."""
+        """Dtype of the value words from `find`; None for sets."""
         return self._value
 
     def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
-        """See `Store`."""
+        """Implement `Store.insert`."""
         return self._insert(keys, values, OnExisting.KEEP, then=then)
 
     def add(self, keys: Any, values: Any) -> None:
-        """See `Store`."""
+        """Implement `Store.add`."""
         self._insert(keys, values, OnExisting.KEEP, told=False)
 
     def upsert(self, keys: Any, values: Any) -> None:
-        """See `Store`."""
+        """Implement `Store.upsert`."""
         self._method.require("upsert", self._spec.kind)
         self._insert(keys, values, OnExisting.OVERWRITE, told=False)
 
     def combine(self, keys: Any, values: Any, change: Any) -> Any:
-        """See `Store`."""
+        """Implement `Store.combine`."""
         self._method.require("combine", self._spec.kind)
         action, kind = change
         inner = self.table.plan.value
@@ -82,29 +82,29 @@ class MethodStore(MixedBatches):
         return self._insert(keys, values, OnExisting(action), kind)
 
     def replacing(self, keys: Any, values: Any) -> Step:
-        """See `Store`."""
+        """Implement `Store.replacing`."""
         return self.table.inserting(*self._inner(keys, values), None, OnExisting.OVERWRITE)
 
     def has_room(self, new: int) -> bool:
-        """Return whether `new` keys that are not stored fit without a larger table."""
+        """Return whether `new` absent keys fit without a larger table."""
         if self.table.free_keys < new:
             self.table.bound = self.table.count().taken
         return self.table.free_keys >= new
 
     def make_room(self, new: int) -> None:
-        """See `Store`; `new` keys may still be refused."""
+        """Implement `Store.make_room`; `new` keys may still be refused."""
         if not self.has_room(new):
             self._replace(self._rebuilt(self._size_with(new, self.table.count().occupied)))
 
     @property
     def reserves(self) -> bool:
-        """Whether keys for which `make_room` made room are surely not refused."""
+        """Whether `make_room` guarantees slots for its keys."""
         return False
 
     def find(
         self, keys: Any, default: int = 0, dtype: np.dtype[Any] | None = None
     ) -> tuple[Any, Any]:
-        """See `Store`."""
+        """Implement `Store.find`."""
         backend, table = self.backend, self.table
         keys, _ = self._inner(keys, None)
         found, values = backend.empty(len(keys), _BOOL), None
@@ -119,7 +119,7 @@ class MethodStore(MixedBatches):
         return values, found
 
     def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
-        """See `Store`."""
+        """Implement `Store.find_to`."""
         if self._value is None or self._value == self.table.plan.value:
             self.table.find_to(self._inner(keys, None)[0], values, found, default)
         else:
@@ -128,32 +128,32 @@ class MethodStore(MixedBatches):
             found.view(_BOOL)[...] = there
 
     def contains(self, keys: Any) -> Any:
-        """See `Store`."""
+        """Implement `AnyStore.contains`."""
         return self.table.contains(self._inner(keys, None)[0])
 
     def absent(self, keys: Any) -> Any:
-        """See `Store`."""
+        """Implement `Store.absent`."""
         return self._absent(self._inner(keys, None)[0])
 
     def erase(self, keys: Any) -> Any:
-        """See `Store`."""
+        """Implement `AnyStore.erase`."""
         self._method.require("erase", self._spec.kind)
         return self.table.erase(self._inner(keys, None)[0])
 
     def erasing(self, keys: Any) -> Step:
-        """See `Store`."""
+        """Implement `Store.erasing`."""
         self._method.require("erase", self._spec.kind)
         return self.table.erasing(self._inner(keys, None)[0])
 
     def items(self) -> tuple[Any, Any]:
-        """See `Store`."""
+        """Implement `AnyStore.items`."""
         keys, values = self.table.items()
         if self._value is not None:
             values = values.astype(self._value, copy=False)
         return keys.astype(self._key, copy=False), values
 
     def copy(self) -> MethodStore:
-        """See `Store`."""
+        """Implement `AnyStore.copy`."""
         made = self._shallow()
         made._table = made._rebuilt(self.table.keys)
         made.attempts = self.attempts
@@ -165,7 +165,7 @@ class MethodStore(MixedBatches):
         return _restored, (*setup, *state, self._table.plan.seed, *self.items())
 
     def ranges(self, rows: int, owners: int) -> None:
-        """See `Store`: rows have no place before they are inserted."""
+        """Implement `Store.ranges`: rows have no place before they are inserted."""
 
     def _insert(
         self,
@@ -177,7 +177,7 @@ class MethodStore(MixedBatches):
         *,
         told: bool = True,
     ) -> Any:
-        """Insert a batch; return a mask of the rows that created keys, if it is to be `told`."""
+        """Insert a batch; with `told`, return a mask of the rows that created keys."""
         self._drop_marks()
         keys, values = self._inner(keys, values)
         wanted, table = self._keys_to_grow_to(keys), self.table
@@ -203,7 +203,7 @@ class MethodStore(MixedBatches):
         return fresh
 
     def _new_rows(self, keys: Any) -> Any:
-        """Return the first row (int64) of each key that is not stored."""
+        """Return the first row (int64) of each absent key."""
         absent = self._absent(keys)
         if len(absent) == 0:
             return absent
@@ -212,7 +212,7 @@ class MethodStore(MixedBatches):
         return absent if chosen is None else absent[chosen]
 
     def _keys_to_grow_to(self, keys: Any) -> int | None:
-        """Return for how many keys a table is needed, or None if the current one will do."""
+        """Return the keys that a new table is needed for; None if the current one suffices."""
         if self.has_room(len(keys)):
             return None
         new = keys[self._absent(keys)]
@@ -233,7 +233,7 @@ class MethodStore(MixedBatches):
         return table.keys if needed <= table.limit * 3 // 4 else max(2 * needed, table.keys)
 
     def _insert_aside(self, change: Change, keys: int, then: MakeSteps | None) -> None:
-        """Insert a batch into a table for `keys` keys, which then replaces the current one."""
+        """Insert a batch into a new table for `keys` keys, which replaces the current one."""
         self.attempts: int = 0
         table = self._rebuilt(keys)
         table.make_ready(len(change.keys))
@@ -243,7 +243,7 @@ class MethodStore(MixedBatches):
         self._publish(table, change, then)
 
     def _insert_watched(self, change: Change, then: MakeSteps | None) -> None:
-        """Insert a batch where the launch may refuse rows.
+        """Insert a batch with possible refusals.
 
         Until all is done, the table is hidden; an exception undoes the batch.
         """
@@ -268,13 +268,13 @@ class MethodStore(MixedBatches):
     def _publish(
         self, table: Recipe, change: Change, then: MakeSteps | None, *before: Step
     ) -> None:
-        """Make a table with all keys the store's, behind the steps `before`."""
+        """Install a complete table in the store, after the steps `before`."""
         table.bound = table.count().taken
         after = () if then is None else then(change.fresh)
         self.backend.in_one_call([*before, self._replacing(table), *after])
 
     def _complete(self, table: Recipe, change: Change, rows: Any) -> Recipe:
-        """Insert all keys, or those of refused `rows`, and return the table that has them.
+        """Insert all keys, or those of refused `rows`; return the table that has them.
 
         It is the given one, or another with all that it had.
         """
@@ -306,7 +306,7 @@ def _restored(
     keys: Any,
     values: Any,
 ) -> MethodStore:
-    """Return the store that was pickled."""
+    """Return the unpickled store."""
     made: MethodStore = recipe.open(backend, spec, key, value, 0)
     made._table = recipe(made.table.plan._replace(seed=seed), capacity, generation)
     made.add(keys, values)

@@ -1,4 +1,4 @@
-"""Mixed batches: finds, inserts and erasures of one launch."""
+"""Mixed batches of sets and maps: finds, inserts and erases in one launch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PENDING, _COUNTED, _STRANGE = 2, 3, 2**40
 
 
 class Op(IntEnum):
-    """What a row of a mixed batch does, as `HashMap.execute` takes it.
+    """Operation of a row in a mixed batch, for `HashMap.execute`.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Rows to execute, and where the answers go."""
+    """Rows to execute, and the output arrays."""
 
     ops: Any
     keys: Any
@@ -62,7 +62,7 @@ class _Batch:
     default: int
 
     def step(self, table: Recipe, most: int, pending: Any, rows: Any = None) -> Step:
-        """Return the step of all rows, or of those in `rows`, if at most `most` may store."""
+        """Return the step of all rows or of `rows`, if at most `most` may store a key."""
         table.change()
         number = len(self.keys) if rows is None else len(rows)
         return table.backend.prepared(
@@ -73,10 +73,10 @@ class _Batch:
 
 
 class MixedBatches(RecipeStore[Recipe]):
-    """Part of a store whose tables have the verb ``execute``."""
+    """Mixin of stores with the verb ``execute``."""
 
     def reordered(self, keys: Any) -> tuple[Any, Any]:
-        """Return keys in the order in which the method looks them up, and their rows (int64).
+        """Return keys in the method's lookup order, and their rows (int64).
 
         Raises
         ------
@@ -170,14 +170,14 @@ class MixedBatches(RecipeStore[Recipe]):
 
     @abstractmethod
     def _keys_to_grow_to(self, keys: Any) -> int | None:
-        """Return for how many keys a table is needed, or None if the current one will do."""
+        """Return the keys that a new table is needed for; None if the current one suffices."""
 
 
 class _Executes:
-    """Part of a table that executes mixed batches."""
+    """Base of the mixins for tables that execute mixed batches."""
 
     def _operations(self: Any, ops: Any, keys: Any, *, in_order: bool) -> tuple[Any, Any, Any, Any]:
-        """Return the keys' argument and words, the codes, and the rows in which these are."""
+        """Return the keys' argument and words, the codes, and their rows."""
         methods()[self._spec.method].require("execute", self.kind)
         given = as_argument(ops, "ops")
         taken, bits = self._keys(keys)
@@ -193,12 +193,12 @@ class _Executes:
 
 
 class ExecutesKeys(_Executes):
-    """Part of a set that executes mixed batches."""
+    """Mixin of sets: execute mixed batches."""
 
     @translates_memory_errors
     @write_locked
     def execute(self: Any, ops: KeysLike, keys: KeysLike, *, in_order: bool = True) -> Array:
-        """Find, add and remove keys in one launch, side by side.
+        """Find, add and remove keys in one launch, concurrently.
 
         As `HashMap.execute`, without values.
 
@@ -229,7 +229,7 @@ class ExecutesKeys(_Executes):
 
 
 class ExecutesPairs(_Executes):
-    """Part of a map that executes mixed batches."""
+    """Mixin of maps: execute mixed batches."""
 
     @translates_memory_errors
     @write_locked
@@ -242,7 +242,7 @@ class ExecutesPairs(_Executes):
         *,
         in_order: bool = True,
     ) -> tuple[Array, ...]:
-        """Find, store and remove pairs in one launch, side by side (SlabHash §VI-C).
+        """Find, store and remove pairs in one launch, concurrently (SlabHash §VI-C).
 
         Operations on the same key happen one after another, in no particular order: all together
         answer as if they had been called one by one.
@@ -329,7 +329,7 @@ def count_stores(backend: Backend, codes: Any, first: int = 0) -> int:
 
 
 def check_codes(codes: Any, strange: int, first: int = 0) -> None:
-    """Raise SpecError where `strange` codes are no `Op`; `first` is the number of row 0."""
+    """Raise SpecError if `strange` codes are not an `Op`; `first` is the number of row 0."""
     if strange:
         row = int((codes > int(max(Op))).argmax())
         raise SpecError(
@@ -339,10 +339,10 @@ def check_codes(codes: Any, strange: int, first: int = 0) -> None:
 
 
 def _count(backend: Backend, codes: Any, counted: Any) -> None:
-    """Launch the count of what may store, and of codes that are no `Op`, `_STRANGE` times each."""
+    """Launch a count of rows that may store, plus `_STRANGE` for each invalid code."""
     backend.run(kernel_named("op_counts"), len(codes), ops=codes, counted=counted)
 
 
 def values_missing(stored: int) -> SpecError:
-    """Return the error of a batch that stores `stored` pairs without values."""
+    """Return the error for a batch that stores `stored` pairs without values."""
     return SpecError(f"{stored:,} rows of ops store a pair, and there are no values; pass values=")

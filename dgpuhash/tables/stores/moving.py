@@ -1,4 +1,4 @@
-"""Tables whose inserts move stored keys, so that one that fails loses some of them."""
+"""Tables with eviction: an insert moves stored keys, and a failed one loses some."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_SAMPLED = 2**18
 
 
 class MovingRecipe(Recipe):
-    """One table whose verb ``place`` stores distinct keys that are not stored, and moves others.
+    """Recipe of a table with eviction: ``place`` stores absent, distinct keys.
 
     Where it refuses a row, the table has lost some key. Its verb ``insert`` changes the values of
     stored keys; ``doubles`` counts the places of keys that another place has, too.
@@ -30,15 +30,15 @@ class MovingRecipe(Recipe):
 
     @classmethod
     def store(cls) -> type[Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.store`."""
         return MovingStore
 
     @abstractmethod
     def twin(self) -> Self:
-        """Return a table in other memory that holds the same in the same places."""
+        """Return a copy of the table in other memory, with equal slots."""
 
     def place(self, keys: Any, values: Any, rows: Any = None) -> int:
-        """Store keys that are not stored; return how many rows were refused.
+        """Store absent keys; return the number of refused rows.
 
         Equal keys are refused, or become doubles. Waits for the device.
         """
@@ -52,7 +52,7 @@ class MovingRecipe(Recipe):
         return self._placed()
 
     def doubles(self) -> int:
-        """Return how many places hold a key that another place has, too."""
+        """Return the number of slots with a key that another slot has too."""
         total = self.backend.zeros(1, np.uint64)
         self.backend.run(self.kernel("doubles"), self.places, table=self.storage, total=total)
         return int(total[0])
@@ -71,7 +71,7 @@ class MovingRecipe(Recipe):
 
 
 class MovingStore(MethodStore):
-    """Store (see `Store`) of tables that move keys as they store others.
+    """Store (see `Store`) of tables with eviction.
 
     A batch is stored in a copy of the table, or in a larger table, which then replaces the current
     one; a copy costs about as much as the insert of one key for each 150 that are stored. Of equal
@@ -86,26 +86,26 @@ class MovingStore(MethodStore):
         return cast(MovingRecipe, self.table)
 
     def like(self, keys: int) -> MovingStore:
-        """Return an empty store for so many keys, in other memory, with the seed in use."""
+        """Return an empty store for a number of keys, in other memory, with the current seed."""
         made, table = self._shallow(), self._moving
         made._table = type(table)(table.plan, keys, table.generation)
         return made
 
     def settle(self, keys: Any, values: Any) -> None:
-        """Store distinct keys that are not stored."""
+        """Store distinct, absent keys."""
         keys, values = self._inner(keys, values)
         if len(keys):
             table, built = self._with(keys, values, None)
             assigner(self, _table=table, rebuilds=self.rebuilds + built)()
 
     def copy(self) -> MovingStore:
-        """See `Store`."""
+        """Implement `AnyStore.copy`."""
         made = self._shallow()
         made._table = self._moving.twin()
         return made
 
     def lend(self, *, write: bool) -> Lent:
-        """See `RecipeStore`."""
+        """Implement `RecipeStore.lend`."""
         if write:
             raise UnsupportedError(
                 f"tables of method {self._spec.method!r} take no keys from kernels of users, which "
@@ -153,7 +153,7 @@ class MovingStore(MethodStore):
         return fresh
 
     def _with_all(self, keys: Any, values: Any) -> tuple[MovingRecipe | None, int]:
-        """Return the first table of a large batch, None if keys seem to repeat or are refused.
+        """Return the first table for a large batch; None if keys seem to repeat or are refused.
 
         The second item is the number of refused keys.
         """
@@ -174,14 +174,14 @@ class MovingStore(MethodStore):
             return None, 0
 
     def _blank(self, keys: int) -> MovingRecipe:
-        """Return an empty table for so many keys at least, where the current one has none."""
+        """Return an empty table for at least a number of keys, if the current one is empty."""
         table = self._moving
         if keys > table.keys:
             return type(table)(table.plan, keys, table.generation)
         return table.anew()
 
     def _with(self, keys: Any, values: Any, rows: Any, refused: int = 0) -> tuple[Any, bool]:
-        """Return a table that has all rows, or `rows`, too, and whether it was built anew.
+        """Return a table with all rows, or `rows`, added, and whether it is new.
 
         The functions of the current table, which is blank, have `refused` so many already.
         """

@@ -1,4 +1,4 @@
-"""What tables of a method have in common, and what they count."""
+"""Plan and counters of a method's tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgpuhash.backend import Backend
 
 
 class OnExisting(IntEnum):
-    """What an insert does to the value of a key that is stored; as in core/outcome.cuh."""
+    """Effect of an insert on a stored key's value; as in core/outcome.cuh."""
 
     KEEP = 0
     OVERWRITE = 1
@@ -23,7 +23,7 @@ class OnExisting(IntEnum):
 
 
 class Plan(NamedTuple):
-    """What all tables of one store have in common."""
+    """Common settings of all tables of one store."""
 
     backend: Backend
     key: np.dtype[Any]
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """Counters that a table keeps on its device."""
+    """Counters of a table in device memory."""
 
     occupied: int
     """Keys stored; of lists, their values."""
@@ -48,5 +48,5 @@ class Counters(NamedTuple):
 
     @property
     def taken(self) -> int:
-        """Places that no new key can use, as far as marks are never used again."""
+        """Slots that no new key can use, tombstones included."""
         return self.occupied + self.erased

@@ -1,4 +1,4 @@
-"""Base of stores whose tables follow a recipe: other tables in the place of the current one."""
+"""Base of stores with recipes: replace the current table by a larger or cleaner one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kind = TypeVar("Kind", bound=Recipe)
 
 
 class RecipeStore(Generic[Kind]):
-    """One table of a recipe at a time, replaced by another once that holds all keys.
+    """Store with one recipe table at a time, replaced when a complete successor is ready.
 
     Parameters
     ----------
@@ -69,12 +69,12 @@ class RecipeStore(Generic[Kind]):
 
     @property
     def capacity(self) -> int:
-        """Keys that the table is made for."""
+        """Number of keys that the table is sized for."""
         return self.table.keys
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
         nbytes: int = self._table.nbytes
         return nbytes
 
@@ -100,39 +100,39 @@ class RecipeStore(Generic[Kind]):
         return table
 
     def commit(self, *steps: Step) -> None:
-        """See `Store`."""
+        """Implement `Store.commit`."""
         first, *others = steps
         table = self._table
         broken = assigner(self, _table=BrokenSlots(table))
         self.backend.in_one_call([first, broken, *others, assigner(self, _table=table)])
 
     def reserve(self, keys: int) -> None:
-        """See `Store`."""
+        """Implement `AnyStore.reserve`."""
         if keys > self.capacity:
             self._replace(self._rebuilt(keys))
 
     def rehash(self, seed: int) -> None:
-        """See `Store`."""
+        """Implement `AnyStore.rehash`."""
         self._replace(self._rebuilt(self.table.keys, seed=seed))
 
     def cleared(self) -> Self:
-        """See `Store`."""
+        """Implement `AnyStore.cleared`."""
         made = self._shallow()
         made._table, made.rebuilds, made.attempts = self._table.emptied(), 0, 0
         return made
 
     def _shallow(self) -> Self:
-        """Return a store with the same attributes; `copy.copy` would go by `__reduce__`."""
+        """Return a shallow copy of the store, without `__reduce__`."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
         return made
 
     def fill(self) -> None:
-        """See `Store`."""
+        """Implement `AnyStore.fill`."""
         self.table.fill()
 
     def lend(self, *, write: bool) -> Lent:
-        """Return the table for kernels of users; with `write`, call `settle` of it after them."""
+        """Return the table for user kernels; with `write`, call its `settle` after them."""
         table, kernel = self.table, self.table.kernel("items")
         table.fill()
         if write:
@@ -149,7 +149,7 @@ class RecipeStore(Generic[Kind]):
         )
 
     def figures(self) -> Figures:
-        """See `Store`; walks the table for all its keys, and for as many that it has not."""
+        """Implement `AnyStore.figures`; searches all keys and as many absent ones."""
         table = self.table
         table.fill()
         counted, keys = table.count(), table.items()[0]
@@ -174,7 +174,7 @@ class RecipeStore(Generic[Kind]):
         )
 
     def probe_counts(self, keys: Any) -> Any:
-        """Return how much the search for each key reads (uint32), in the table's `unit`.
+        """Return the units (`unit`) read by the search for each key (uint32).
 
         The two reserved keys stand aside of the table: searches for them read 0.
         """
@@ -183,14 +183,14 @@ class RecipeStore(Generic[Kind]):
         return counts
 
     def ready(self) -> None:
-        """See `Store`."""
+        """Implement `AnyStore.ready`."""
 
     @property
     def _method(self) -> Method:
         return methods()[self._spec.method]
 
     def _inner(self, keys: Any, values: Any) -> tuple[Any, Any]:
-        """Return keys and values as the table stores them."""
+        """Return keys and values in the table's word dtypes."""
         plan = self.table.plan
         if plan.key != self._key:
             keys = words_of(keys).astype(plan.key)
@@ -199,25 +199,25 @@ class RecipeStore(Generic[Kind]):
         return keys, values
 
     def _absent(self, keys: Any) -> Any:
-        """Return the rows (int64) whose keys are not stored."""
+        """Return the rows (int64) with absent keys."""
         xp, table = self.backend.xp, self.table
         return xp.arange(len(keys)) if table.blank else xp.flatnonzero(~table.contains(keys))
 
     def _drawn(self) -> Any:
-        """Return random keys that are not stored."""
+        """Return random absent keys."""
         top = np.iinfo(self.table.plan.key).max
         random = np.random.default_rng(self.table.seed)
         drawn = self.backend.from_host(random.integers(0, top, _DRAWN, self.table.plan.key))
         return drawn[self._absent(drawn)]
 
     def _replacing(self, table: Kind) -> Step:
-        """Return the step that makes a table the store's."""
+        """Return the step that installs a table in the store."""
         current = self._table.kept if self.broken else self._table
         rebuilt = not (current.blank or table.state is current.state)
         return assigner(self, _table=table, rebuilds=self.rebuilds + rebuilt)
 
     def _replace(self, table: Kind) -> None:
-        """Make another table with the same keys the store's."""
+        """Replace the table by another one with the same keys."""
         self._replacing(table)()
 
     def _rebuilt(
@@ -229,7 +229,7 @@ class RecipeStore(Generic[Kind]):
         again: bool = False,
         generation: int | None = None,
     ) -> Kind:
-        """Return another table for `keys` keys that holds what `source` holds.
+        """Return another table for `keys` keys with the content of `source`.
 
         With `again`, the seed of a `generation`, by default the source's, has failed.
         """
@@ -250,7 +250,7 @@ class RecipeStore(Generic[Kind]):
             again = True
 
     def _move(self, source: Kind, made: Kind) -> int:
-        """Store what a table holds in another one, and return how much found no place."""
+        """Store a table's content in another one; return how many entries found no slot."""
         made.make_ready(source.count().occupied)
         refused = source.move_to(made)
         while refused:
@@ -261,11 +261,11 @@ class RecipeStore(Generic[Kind]):
         return refused
 
     def _next_size(self, keys: int) -> int:
-        """Return for how many keys the next attempt is made."""
+        """Return the number of keys for the next attempt."""
         return math.ceil(keys * _LARGER) if self.attempts > _SAME_SIZE else keys
 
     def _count_attempt(self, table: Recipe, refused: int) -> None:
-        """Note another attempt to place all keys.
+        """Count another attempt to place all keys.
 
         Raises
         ------
@@ -281,7 +281,7 @@ class RecipeStore(Generic[Kind]):
             )
 
     def _drop_marks(self) -> None:
-        """Drop the marks of erased keys if they are many and memory allows."""
+        """Drop tombstones if they are many and memory allows."""
         table = self.table
         most = table.slots // _ERASED_PART
         if table.erased_bound <= most:

@@ -1,4 +1,4 @@
-"""One table of a method, of a fixed size: arrays in device memory, and kernels on them."""
+"""Recipe: one fixed-size table of a method, as device arrays and kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
 
 
 class Recipe(Contents):
-    """One table of a method. A subclass says what its arrays are and what helps when it is full.
+    """One fixed-size table of a method; subclasses define its arrays and remedies when full.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Recipe(Contents):
 
     @classmethod
     def store(cls) -> type[Any]:
-        """Return the type of the stores whose tables follow this recipe."""
+        """Return the store type for tables of this recipe."""
         from dgpuhash.tables.stores.method_store import MethodStore
 
         return MethodStore
@@ -86,7 +86,7 @@ class Recipe(Contents):
 
     @abstractmethod
     def allocate(self, keys: int) -> dict[str, Any]:
-        """Return the fields of `Storage` but state and seed; arrays need no content yet.
+        """Return the fields of `Storage` except state and seed, with uninitialised arrays.
 
         Called once, with `plan` and `seed` set.
         """
@@ -94,19 +94,19 @@ class Recipe(Contents):
     @property
     @abstractmethod
     def slots(self) -> int:
-        """Slots for keys."""
+        """Number of slots for keys."""
 
     @property
     def places(self) -> int:
-        """Places that may hold a key, as the C++ `places()` counts them."""
+        """Number of places that may have a key, as C++'s `places()`."""
         return self.slots
 
     def width(self, verb: str) -> int | None:
-        """Return the lanes of a tile for a verb; None for the compiled one."""
+        """Return the tile width for a verb; None for the compiled one."""
         return None
 
     def reset(self) -> None:
-        """Write what an empty table's arrays hold: all ones, unless a method overrides it."""
+        """Initialize the arrays of an empty table, by default to all ones."""
         for array in self.arrays():
             # Words, since CuPy fills byte by byte.
             word = np.uint32 if array.nbytes % 8 else np.uint64
@@ -114,38 +114,38 @@ class Recipe(Contents):
 
     @property
     def whole_pairs(self) -> bool:
-        """Whether rows of one launch may change the value of a key that the same launch stores."""
+        """Whether a launch may change the value of a key that it stores itself."""
         return False
 
     @property
     def limit(self) -> int:
-        """Keys above which the table is rebuilt for twice as many."""
+        """Number of keys above which the table is rebuilt for twice as many."""
         return self.keys
 
     @property
     def free_keys(self) -> int:
-        """Keys up to the limit, as far as is known without waiting for the device.
+        """Keys left up to the limit, as known without waiting for the device.
 
         The first batch says how many keys there will be.
         """
         return (self.keys if self.blank else self.limit) - self.bound
 
     def make_ready(self, rows: int) -> None:
-        """Get memory for `rows` more keys, so that they find places; may be called twice."""
+        """Allocate memory for `rows` more keys; may be called repeatedly."""
 
     def certain(self, rows: int) -> bool:
-        """Return whether `rows` more keys surely find places in a table not over its limit."""
+        """Return whether `rows` more keys surely find slots within the limit."""
         return False
 
     def remedy(self, refused: int) -> bool:
-        """Help a launch that refused rows; return whether the same table can now take them.
+        """Remedy a launch with refused rows; return whether the table can take them now.
 
         Otherwise the store rebuilds the table with another seed.
         """
         return False
 
     def sweep(self) -> bool:
-        """Drop the marks of erased keys by one launch; False if only a rebuild does."""
+        """Drop tombstones by one launch; False if only a rebuild does."""
         return False
 
     def figures(self) -> dict[str, Any]:
@@ -153,14 +153,14 @@ class Recipe(Contents):
         return {}
 
     def held(self) -> list[Any]:
-        """Return arrays that belong to the table and are no fields."""
+        """Return the table's arrays that are not fields."""
         return []
 
     @classmethod
     def check(
         cls, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
     ) -> None:
-        """Raise SpecError where settings do not go with the words of keys and values."""
+        """Raise SpecError if settings do not fit the key and value words."""
 
     # What stores call.
 
@@ -168,7 +168,7 @@ class Recipe(Contents):
     def words(
         cls, key: np.dtype[Any], value: np.dtype[Any] | None
     ) -> tuple[np.dtype[Any], np.dtype[Any] | None]:
-        """Return the dtypes in which the method stores words of other dtypes.
+        """Return the word dtypes that the method stores other dtypes in.
 
         Sets of 4 or 8 bytes, and pairs of 4+4 and 8+8 bytes, unless a method overrides it.
         """
@@ -178,11 +178,11 @@ class Recipe(Contents):
 
     @property
     def types(self) -> str:
-        """The C++ types of key and value words, as template arguments."""
+        """C++ types of key and value words, as template arguments."""
         return f"{name_of_word(self.plan.key)},{name_of_word(self.plan.value)}"
 
     def arrays(self) -> list[Any]:
-        """Return the arrays among the fields, and among those of structs within."""
+        """Return the arrays among the fields, nested structs included."""
         found, left = [], list(self.fields.items())
         for name, it in left:
             if isinstance(it, Mapping):
@@ -193,7 +193,7 @@ class Recipe(Contents):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
         return sum(int(it.nbytes) for it in (self.state, *self.arrays(), *self.held()))
 
     def kernel(self, verb: str) -> Kernel:
@@ -214,7 +214,7 @@ class Recipe(Contents):
         return _packed(self.backend, self.kernel("items").args["table"], self.fields)
 
     def emptied(self) -> Self:
-        """Return an empty table in this memory, with the first seed; it replaces this table."""
+        """Return an empty table in this memory, with the first seed, replacing this one."""
         made = copy.copy(self)
         for name in _ADDRESSED:
             made.__dict__.pop(name, None)
@@ -224,7 +224,7 @@ class Recipe(Contents):
         return made
 
     def anew(self) -> Self:
-        """Return an empty table in this memory, with the same functions; this one is blank."""
+        """Return an empty table in this memory with the same hash functions."""
         self.forget()
         return copy.copy(self)
 
@@ -239,7 +239,7 @@ class Recipe(Contents):
         self._counted: Counters | None = None
 
     def fill(self) -> None:
-        """Write the arrays of an empty table, unless that is done."""
+        """Initialize the arrays of an empty table, unless done."""
         if self.filled:
             return
         self.reset()
@@ -257,7 +257,7 @@ class Recipe(Contents):
         return self._counted
 
     def change(self) -> None:
-        """Note that the next launch changes the table."""
+        """Record that the next launch changes the table."""
         if not self.filled:
             self.fill()
         self.blank, self._counted = False, None
@@ -301,16 +301,16 @@ class Recipe(Contents):
         )  # fmt: skip
 
     def watch(self) -> None:
-        """Set the number of refused rows to 0."""
+        """Reset the count of refused rows."""
         self.fill()
         self.state[2:3].fill(np.uint64(0))
 
     def refused(self, pending: Any) -> Any:
-        """Return the rows that launches refused since `watch`; waits for the device."""
+        """Return the rows refused since `watch`; waits for the device."""
         return pending[: self.count().pending]
 
     def find_to(self, keys: Any, values: Any, found: Any, default: int) -> None:
-        """Write the value words of keys, and a mask of the stored keys; either may be None."""
+        """Write the value words of keys and a mask of stored keys; either output may be None."""
         rows = len(keys)
         self.fill()
         self._find_rows(rows, keys, values, found, rows, default)
@@ -340,7 +340,7 @@ class Recipe(Contents):
         self.erased_bound += rows
 
     def move_to(self, target: Recipe, pending: Any = None, *, again: bool = False) -> int:
-        """Store all keys in `target`; return how many found no place.
+        """Store all keys in `target`; return how many found no slot.
 
         With `again`, the target has some of the keys already.
         """
@@ -383,7 +383,7 @@ class Recipe(Contents):
 
 
 def _packed(backend: Backend, layout: Any, fields: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a struct; mappings stand for the structs within."""
+    """Return the bytes of a struct, with nested structs given as mappings."""
     made = {
         name: _packed(backend, layout[name], it) if isinstance(it, Mapping) else it
         for name, it in fields.items()

@@ -1,4 +1,4 @@
-"""Store of multimaps that are built once: runs of values, and a table of the keys' runs."""
+"""Store of multimaps built once: value runs, and a table of the keys' runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SEGMENT = {"cpu": 4096, "cuda": 256}
 
 
 class _Runs(NamedTuple):
-    """Values, run by run; no array changes once it is here."""
+    """Immutable arrays of values, run by run."""
 
     starts: Any
     """Where each run begins in `words`, and the last one ends (int64), and once more."""
@@ -39,7 +39,7 @@ class _Runs(NamedTuple):
 
 
 class RunStore(ListStore):
-    """Store (see `ListStore`) whose keys are in a table of a recipe (Alcantara's thesis, §6.3).
+    """Store (see `ListStore`) with keys in a recipe's table (Alcantara's thesis, §6.3).
 
     The pairs of a batch are sorted by key, in the order in which they came, and each key is given
     the number of its run. A further batch builds all of this anew. Erasing removes keys from the
@@ -102,12 +102,12 @@ class RunStore(ListStore):
 
     @property
     def capacity(self) -> int:
-        """Distinct keys that the table is made for."""
+        """Number of distinct keys that the table is sized for."""
         return self._keys.capacity
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held."""
+        """Bytes of device memory."""
         return self._keys.nbytes + self._runs.nbytes
 
     @property
@@ -126,7 +126,7 @@ class RunStore(ListStore):
         return self._keys.broken
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
-        """See `ListStore`."""
+        """Implement `ListStore.insert`."""
         payload, words = self._store_payload(self._payload, rows)
         bits, size = words_of(bits), self.pairs + len(rows)
         if len(self):
@@ -137,25 +137,25 @@ class RunStore(ListStore):
         self._build(bits, words, payload, size, *then)
 
     def find(self, bits: Any) -> tuple[Any, Any]:
-        """See `ListStore`."""
+        """Implement `ListStore.find`."""
         words, offsets = self._gather(self._numbers(bits))
         return self._decode(words), offsets
 
     def counts(self, bits: Any) -> Any:
-        """See `ListStore`."""
+        """Implement `ListStore.counts`."""
         return self._lengths(self._numbers(bits))
 
     def contains(self, bits: Any) -> Any:
-        """See `ListStore`."""
+        """Implement `AnyStore.contains`."""
         return self._keys.contains(bits)
 
     def erase(self, bits: Any) -> Any:
-        """See `ListStore`."""
+        """Implement `AnyStore.erase`."""
         self._known_pairs = None
         return self._keys.erase(bits)
 
     def compact(self) -> None:
-        """See `ListStore`: drops the values of erased keys."""
+        """Implement `ListStore.compact`: drops the values of erased keys."""
         size = self.pairs
         if size < len(self._runs.words):
             keys, offsets, words = self._list_words()
@@ -163,41 +163,41 @@ class RunStore(ListStore):
             self._build(keys[owners], words, self._payload, size)
 
     def reserve(self, keys: int) -> None:
-        """See `ListStore`."""
+        """Implement `AnyStore.reserve`."""
         self._keys.reserve(keys)
 
     def rehash(self, seed: int) -> None:
-        """See `ListStore`."""
+        """Implement `AnyStore.rehash`."""
         self._keys.rehash(seed)
 
     def cleared(self) -> Self:
-        """See `ListStore`."""
+        """Implement `AnyStore.cleared`."""
         made = self._shallow()
         made._keys, made._runs, made._known_pairs = self._keys.cleared(), self._no_runs(), 0
         return made
 
     def fill(self) -> None:
-        """See `ListStore`."""
+        """Implement `AnyStore.fill`."""
         self._keys.fill()
 
     def copy(self) -> Self:
-        """See `ListStore`; both have the same runs, which nobody changes."""
+        """Implement `AnyStore.copy`; both have the same runs, which nobody changes."""
         made = self._shallow()
         made._keys = self._keys.copy()
         return made
 
     def probe_counts(self, keys: Any) -> Any:
-        """Return how many slots the search for each key reads (uint32); see `RecipeStore`."""
+        """Return the slots read by the search for each key (uint32); see `RecipeStore`."""
         return self._keys.probe_counts(keys)
 
     def figures(self) -> Figures:
-        """See `ListStore`."""
+        """Implement `AnyStore.figures`."""
         figures, runs = self._keys.figures(), self._runs
         details = {**figures.details, "runs": len(runs.starts) - 2, "run_slots": len(runs.words)}
         return figures._replace(details=details)
 
     def ready(self) -> None:
-        """See `ListStore`."""
+        """Implement `AnyStore.ready`."""
 
     def _shallow(self) -> Self:
         made = object.__new__(type(self))
@@ -211,7 +211,7 @@ class RunStore(ListStore):
     def _build(
         self, bits: Any, words: Any, payload: ValueRows | None, size: int, *then: Step
     ) -> None:
-        """Make pairs the content, in new arrays; run `then` in the same call."""
+        """Replace the content by pairs, in new arrays; run `then` in the same call."""
         backend = self.backend
         batch = group_by_key(backend, bits, words, self.seed)
         number, values = len(batch.keys), batch.values
@@ -231,7 +231,7 @@ class RunStore(ListStore):
         backend.in_one_call([after, *then])
 
     def _numbers(self, bits: Any) -> Any:
-        """Return the numbers (int64) of keys' runs: that of an empty one where there is none."""
+        """Return the run numbers (int64) of keys; an empty run's for absent keys."""
         empty = len(self._runs.starts) - 2
         numbers: Any = self._keys.find(bits, empty)[0].astype(np.int64)
         return numbers
@@ -256,7 +256,7 @@ class RunStore(ListStore):
         return words, offsets
 
     def _list_words(self) -> tuple[Any, Any, Any]:
-        """See `ListStore`."""
+        """Implement `ListStore._list_words`."""
         keys, numbers = self._keys.items()
         words, offsets = self._gather(numbers.astype(np.int64))
         return keys, offsets, words

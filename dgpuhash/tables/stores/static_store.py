@@ -1,4 +1,4 @@
-"""Tables that are built at once: an insert into one with keys builds another of all keys."""
+"""Store of tables built at once: an insert rebuilds a table of all keys."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _BOOL = np.dtype(bool)
 
 
 class _Static(Recipe):
-    """Part of a table that is built at once."""
+    """Mixin of recipes of tables built at once."""
 
     @abstractmethod
     def build(self, keys: Any, values: Any) -> int:
-        """Store pairs in this empty table; return how many rows found no place.
+        """Store pairs in this empty table; return the number of rows without a slot.
 
         Counts them, and what is stored, in the table's state; leaves rows of reserved keys out.
         """
 
     def emptied(self) -> Self:
-        """See `Recipe`: in other memory, as functions may have been drawn for another seed."""
+        """Implement `Recipe.emptied` in other memory, because the hash functions may differ."""
         return type(self)(self.plan, self.keys)
 
     def built(self, keys: Any, values: Any) -> int:
@@ -48,15 +48,15 @@ class _Static(Recipe):
 
 
 class StaticRecipe(_Static):
-    """One table of one value a key, built at once from distinct keys."""
+    """Recipe of a table with one value a key, built at once from distinct keys."""
 
     @classmethod
     def store(cls) -> type[Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.store`."""
         return StaticStore
 
     def built(self, keys: Any, values: Any) -> int:
-        """See `_Static`; reserved keys go to their side slots."""
+        """Implement `_Static.built`; reserved keys go to their side slots."""
         refused = super().built(keys, values)
         if refused == 0:
             self._put_aside(keys, values)
@@ -65,7 +65,7 @@ class StaticRecipe(_Static):
         return refused
 
     def _put_aside(self, keys: Any, values: Any) -> None:
-        """Store the reserved keys among distinct keys."""
+        """Store the reserved keys among distinct keys in their side slots."""
         backend, top = self.backend, np.iinfo(self.plan.key).max
         reserved = keys >= self.plan.key.type(top - 1)
         if not reserved.any():
@@ -80,7 +80,7 @@ class StaticRecipe(_Static):
         self.state[...] = backend.from_host(state)
 
     def move_to(self, target: Recipe, pending: Any = None, *, again: bool = False) -> int:
-        """Build `target` from what is stored; return how many keys found no place."""
+        """Build `target` from the stored keys; return how many found no slot."""
         if self.blank:
             return 0
         target.forget()
@@ -88,15 +88,15 @@ class StaticRecipe(_Static):
 
 
 class StaticListRecipe(_Static, ListRecipe):
-    """One table of several values a key, built at once from all pairs."""
+    """Recipe of a table with several values a key, built at once from all pairs."""
 
     @classmethod
     def store(cls) -> type[Any]:
-        """See `Recipe`."""
+        """Implement `Recipe.store`."""
         return StaticListStore
 
     def stored_pairs(self) -> tuple[Any, Any]:
-        """Return the keys of all values, and the values, but for those of reserved keys."""
+        """Return the keys and values of all pairs, without those of reserved keys."""
         backend, keys = self.backend, self.stored_keys()
         counts = self.counts(keys)
         offsets = backend.zeros(len(keys) + 1, np.int64)
@@ -111,7 +111,7 @@ class StaticListRecipe(_Static, ListRecipe):
         return keys[backend.xp.cumsum(owners[:-1])], values
 
     def move_to(self, target: Any, pending: Any = None, *, again: bool = False) -> int:
-        """See `ListRecipe`."""
+        """Implement `ListRecipe.move_to`."""
         target.forget()
         target.fill()
         target.state[SIDE_PRESENT:SIDE_VALUE] = self.state[SIDE_PRESENT:SIDE_VALUE]
@@ -121,10 +121,10 @@ class StaticListRecipe(_Static, ListRecipe):
 
 
 class _StaticStore(RecipeStore[Any]):
-    """Part of a store of tables that are built at once."""
+    """Mixin of stores of tables built at once."""
 
     def lend(self, *, write: bool) -> Lent:
-        """See `RecipeStore`."""
+        """Implement `RecipeStore.lend`."""
         if write:
             raise UnsupportedError(
                 f"tables of method {self._spec.method!r} are built at once and take no keys from "
@@ -133,7 +133,7 @@ class _StaticStore(RecipeStore[Any]):
         return super().lend(write=write)
 
     def _build(self, keys: Any, values: Any, number: int) -> Any:
-        """Return a table of all rows, which have `number` keys; the current one stays as it is."""
+        """Return a table of all rows with `number` keys, leaving the current one unchanged."""
         self.attempts = 0
         table = self.table
         size, generation = max(number, table.keys), table.generation
@@ -150,7 +150,7 @@ class _StaticStore(RecipeStore[Any]):
 
 
 class StaticStore(_StaticStore, MethodStore):
-    """Store (see `Store`) whose tables are built at once.
+    """Store (see `Store`) of tables built at once.
 
     An insert builds a table of what was stored and the batch, which then replaces the current one,
     so that a batch is whole or absent. No batch is ever added to a table.
@@ -159,16 +159,16 @@ class StaticStore(_StaticStore, MethodStore):
     """
 
     def replacing(self, keys: Any, values: Any) -> Step:
-        """See `Store`."""
+        """Implement `Store.replacing`."""
         made = self._merged(*self._inner(keys, values), OnExisting.OVERWRITE)
         return self._replacing(made)
 
     def commit(self, *steps: Step) -> None:
-        """See `Store`: no step works on memory that is read."""
+        """Implement `Store.commit`: no step works on memory that is read."""
         self.backend.in_one_call(steps)
 
     def make_room(self, new: int) -> None:
-        """See `Store`: any build makes it."""
+        """Implement `Store.make_room`: any build makes it."""
 
     def _insert(
         self,
@@ -199,7 +199,7 @@ class StaticStore(_StaticStore, MethodStore):
         return fresh
 
     def _merged(self, keys: Any, values: Any, action: OnExisting, *, distinct: bool = False) -> Any:
-        """Return a table of what is stored and a batch; `distinct` where all keys differ."""
+        """Return a table of the stored keys and a batch; `distinct` if all keys differ."""
         xp, table = self.backend.xp, self.table
         if len(keys) == 0:
             return table
@@ -221,10 +221,10 @@ class StaticStore(_StaticStore, MethodStore):
 
 
 class StaticListStore(_StaticStore, ListMethodStore):
-    """Store (see `ListStore`) whose tables are built at once, as those of `StaticStore`."""
+    """Store (see `ListStore`) of tables built at once, as `StaticStore`."""
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
-        """See `ListStore`."""
+        """Implement `ListStore.insert`."""
         xp, table = self.backend.xp, self.table
         payload, words = self._store_payload(self._payload, rows)
         batch = self._batch(bits, words, payload)

@@ -1,1 +1,1 @@
-"""Kernels and functions of users on a table's entries."""
+"""Run user kernels and functions on a table's entries."""

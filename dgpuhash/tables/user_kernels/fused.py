@@ -1,4 +1,4 @@
-"""Functions in C++ that one kernel calls for a table's entries."""
+"""Launch a user's C++ function on a table's entries, in one kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launch_fused(
     extra: Sequence[Any],
     keys: Any = None,
 ) -> None:
-    """Call a C++ function for the stored ones of `keys`, or for all that is stored: one launch.
+    """Call a C++ function for the stored ones of `keys`, or for all entries, in one launch.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def fused_kernel(
     *,
     found: bool,
 ) -> Kernel:
-    """Return the kernel that calls a C++ function, as `launch_fused` takes it."""
+    """Return the kernel that calls a C++ function, for `launch_fused`."""
     if len(extra) > MOST_EXTRA:
         raise SpecError(f"{len(extra)} arguments of a function in C++; give at most {MOST_EXTRA}")
     key, value = dtypes
@@ -99,7 +99,7 @@ def fused_kernel(
 
 
 def _dtype(argument: Any) -> np.dtype[Any]:
-    """Return the dtype of an argument; Python's numbers are of 8 bytes."""
+    """Return the dtype of an argument; Python numbers take 8 bytes."""
     if hasattr(argument, "dtype"):
         return np.dtype(argument.dtype)
     if type(argument) in (bool, int, float):

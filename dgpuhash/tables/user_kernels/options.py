@@ -1,4 +1,4 @@
-"""What compilers need for kernels that use tables: the headers' folder, and options."""
+"""Compiler options and header folder for user kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dgpuhash.backend.compiler import folder_digest, kernel_folder
 
 
 def get_include() -> str:
-    """Return the folder of the C++ headers that kernels of users include.
+    """Return the folder of the C++ headers for user kernels.
 
     Raises
     ------
@@ -26,7 +26,7 @@ def get_include() -> str:
 
 @functools.cache
 def kernel_options() -> tuple[str, ...]:
-    """Return the options with which NVRTC compiles kernels that include the headers.
+    """Return the NVRTC options for kernels that include the headers.
 
     One is a digest of the headers: CuPy keeps compiled kernels by their own text and options, and
     would not notice that a header has changed. The architecture is left to CuPy.

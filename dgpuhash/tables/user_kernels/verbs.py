@@ -1,4 +1,4 @@
-"""Verbs of tables that run code of users on their entries, and tables as kernels' arguments."""
+"""Verbs for running user code on a table's entries: device_view, for_each, for_all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dgpuhash.typing import KeysLike, Number
 
 
 class DeviceView(np.ndarray):
-    """A table as an argument of a user's kernel: a NumPy struct of no dimension.
+    """A table as an argument of a user kernel: a NumPy struct of no dimension.
 
     `device_view` of a table gives it. CuPy passes such a struct to a ``RawKernel`` by value. Its
     fields are the addresses of the table's arrays, and numbers.
@@ -50,7 +50,7 @@ class DeviceView(np.ndarray):
 
 
 def view_of(lent: Lent) -> DeviceView:
-    """Return the view of a table that its store has lent."""
+    """Return the view of a table lent by its store."""
     struct = np.frombuffer(lent.storage, lent.layout.dtype).copy()
     view = struct.reshape(()).view(DeviceView)
     view.type = f"dg::device::View<{lent.table}>"
@@ -64,11 +64,11 @@ CHUNK_ROWS = 2**20
 
 
 class UserKernels(Keyed):
-    """Part of sets, maps and multimaps: views in kernels, and functions of entries."""
+    """Mixin of sets, maps and multimaps: views in kernels, and functions of entries."""
 
     @contextmanager
     def device_view(self, *, write: bool = False) -> Iterator[DeviceView]:
-        """Lend the table to a kernel of yours, as long as the ``with`` block lasts.
+        """Lend the table to a user kernel for the length of a ``with`` block.
 
         The view has the addresses of the table's arrays; nothing is copied. Meanwhile other threads
         may read the table unless `write` is set, and nobody changes it. It does not grow: reserve
@@ -129,7 +129,7 @@ device='cuda', or give for_each a Python function
         fn: Callable[..., object] | str,
         args: Sequence[KeysLike | Number] = (),
     ) -> None:
-        """Call a function for the keys that are stored.
+        """Call a function for the stored ones of some keys.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ device='cuda', or give for_each a Python function
     def for_all(
         self, fn: Callable[..., object] | str, args: Sequence[KeysLike | Number] = ()
     ) -> None:
-        """Call a function for all that is stored, as `for_each`, without rows.
+        """Call a function for all entries, as `for_each` without row numbers.
 
         A callable gets arrays ``(keys, values)``, one chunk of at most 2**20 entries after another.
 
@@ -243,7 +243,7 @@ device='cuda', or give for_each a Python function
         return lent
 
     def _found(self, bits: Any) -> tuple[Any, Any]:
-        """Return the rows of key words that are stored, and their values, one row for each."""
+        """Return the rows of stored key words, and their values, one row for each."""
         store = self._opened()
         xp = store.backend.xp
         if self.kind == "multimap":

@@ -17,7 +17,7 @@ from dgpuhash.distributed.collective.two_level.layout import HostLayout
 
 
 class Clock:
-    """Simulated time, and what happens when.
+    """Simulated time, with a queue of events.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Clock:
         heapq.heappush(self._due, (time, next(self._numbers), call, args))
 
     def run(self) -> float:
-        """Let everything happen; return the time of the last event."""
+        """Process all events; return the time of the last one."""
         due, pop, collecting = self._due, heapq.heappop, gc.isenabled()
         # Looking for cycles among a million events takes as long as the events.
         gc.disable()
@@ -58,7 +58,7 @@ class Clock:
         return self.now
 
     def start(self, program: Program, ended: Callable[[], None]) -> None:
-        """Run a program; it goes on when a signal that it yields is given, or a time has come."""
+        """Start a coroutine, resumed when a signal that it yields is given or a time comes."""
         try:
             wait = next(program)
         except StopIteration:
@@ -97,7 +97,7 @@ class Signal:
                 call(*args)
 
     def then(self, call: Callable[..., None], *args: Any) -> None:
-        """Call ``call(*args)`` once the signal is given, or at once if it was."""
+        """Call ``call(*args)`` when the signal is given, or at once if it was."""
         if self._left <= 0:
             call(*args)
         else:
@@ -109,7 +109,7 @@ Program = Generator[Signal | float, None, None]
 
 
 class Server:
-    """What serves one request after the other: a link, an event loop, a GPU.
+    """Resource that serves one request after the other: a link, an event loop, a GPU.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class Server:
         self.busy: float = 0.0
 
     def serve(self, time: float, seconds: float) -> float:
-        """Return when a request of `time`, made in the order of times, has been served."""
+        """Return the end of a request that takes `time`; requests come in order of time."""
         start = self.free if self.free > time else time
         self.free = start + seconds
         self.busy += seconds
@@ -232,7 +232,7 @@ class Cluster:
     def send(
         self, source: Rank, target: Rank, nbytes: float, then: Callable[..., None], *args: Any
     ) -> float:
-        """Send a message now; call ``then(*args)`` when the receiver's event loop has taken it.
+        """Send a message now; call ``then(*args)`` when the receiver's event loop has it.
 
         Returns when its rows have left.
         """
@@ -262,7 +262,7 @@ class Cluster:
         self.clock.at(left - seconds, self._write, target, seconds, then, args)
 
     def count(self, far: np.ndarray, nbytes: float) -> None:
-        """Count a message of so many bytes from each rank to each other.
+        """Count a message of some bytes from each rank to each other.
 
         `far` says which pairs of ranks are on two hosts.
         """

@@ -22,7 +22,7 @@ _CHUNK = chunk_nbytes("cuda")
 
 
 class Exchange(ABC):
-    """One exchange of all ranks, each of which sends each other one as many bytes of rows.
+    """One all-to-all exchange with equally many bytes between all ranks.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Exchange(ABC):
         self.owed: list[int] = [0] * self.size
 
     def start(self, rank: Rank) -> Signal:
-        """Let a rank begin; return the signal that all its rows have come, and left."""
+        """Start a rank; return the signal that it has received and sent all rows."""
         self._begin(rank)
         self._look(rank)
         return self._done[rank.number]
@@ -57,7 +57,7 @@ class Exchange(ABC):
         return [*ranks[first:], *ranks[: first - 1]]
 
     def got(self, rank: Rank) -> None:
-        """Count a message of rows or counts that a rank has taken."""
+        """Count a message of rows or counts that a rank has received."""
         came = self._came[rank.number] = self._came[rank.number] + 1
         if came == self.expected[rank.number]:
             self._look(rank)
@@ -78,7 +78,7 @@ class Exchange(ABC):
 
 
 class Chunks:
-    """Large parts of a rank, in chunks of which a few are on their way at once.
+    """Large parts of a rank, sent in chunks with a few in flight.
 
     Of those that may leave, they leave in the order of the layout, so that the ranks do not all
     send to the same one.
@@ -134,7 +134,7 @@ def chunks_of(part: float) -> int:
 
 
 class Flat(Exchange):
-    """A message from each rank to each other with its counts, and with the rows of small parts.
+    """Direct messages between all ranks, with counts and the rows of small parts.
 
     The chunks of larger parts follow when the receiver has the counts of all ranks.
     """
@@ -161,7 +161,7 @@ class Flat(Exchange):
         self._know(target)
 
     def _know(self, rank: Rank) -> None:
-        """Answer the others once this rank has begun and all counts are there."""
+        """Acknowledge the others once this rank has begun and all counts are there."""
         number, clock = rank.number, self.cluster.clock
         self._known[number] += 1
         if self._known[number] < self.size:
@@ -176,7 +176,7 @@ class Flat(Exchange):
 
 
 class FlatOfMany(Flat):
-    """The same for many ranks, all messages of which are worked out at once.
+    """Direct messages between many ranks, computed at once instead of by events.
 
     They are as many as the square of the ranks, and all alike: a rank sends its own as soon as it
     begins, and takes the others' in the order in which they arrive. Rows of a small part must take
@@ -243,7 +243,7 @@ class FlatOfMany(Flat):
 
 
 def last_served(arriving: np.ndarray, seconds: float, free: float) -> float:
-    """Return when a server that is free from `free` on has served all that arrive.
+    """Return when a server that is idle from `free` on has served all arrivals.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def flat(cluster: Cluster, nbytes: float) -> Exchange:
 
 
 class TwoLevel(Exchange):
-    """Counts and small parts through the gateways of hosts, as `TwoLevelCollective` sends them."""
+    """Counts and small parts through gateways of hosts, as `TwoLevelCollective` sends them."""
 
     def __init__(self, cluster: Cluster, nbytes: float) -> None:
         super().__init__(cluster, nbytes)
@@ -321,7 +321,7 @@ class TwoLevel(Exchange):
                 self._chunks[rank.number].add(other)
 
     def _send(self, rank: Rank, target: int, pairs: int, step: str) -> None:
-        """Send the parts of some pairs of ranks, which are copied in host memory before."""
+        """Send the parts of some pairs of ranks, after copying them in host memory."""
         cluster, nbytes = self.cluster, pairs * self._carried
         other = cluster.ranks[target]
         copied = rank.memory.serve(cluster.clock.now, nbytes / cluster.copies)
@@ -341,7 +341,7 @@ class TwoLevel(Exchange):
 
 
 class Peer(Exchange):
-    """Rows put into the memory of the other GPUs of a host, counts in memory that they share."""
+    """Rows written to other GPUs of a host, with counts in shared memory."""
 
     def __init__(self, cluster: Cluster, nbytes: float) -> None:
         super().__init__(cluster, nbytes)
@@ -353,7 +353,7 @@ class Peer(Exchange):
 
 
 class SharedGather(Exchange):
-    """Small values through the memory of each host, and a message between two hosts."""
+    """Small values through the memory of each host, and a message per pair of hosts."""
 
     def __init__(self, cluster: Cluster, nbytes: float = 0.0) -> None:
         super().__init__(cluster, nbytes)
@@ -381,7 +381,7 @@ class SharedGather(Exchange):
 
 
 def gather(cluster: Cluster, way: str) -> Exchange:
-    """Return a gather of small values, as the transport `way` makes it."""
+    """Return a gather of small values over the transport `way`."""
     return flat(cluster, 0.0) if way == "comm" else SharedGather(cluster)
 
 

@@ -40,7 +40,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a simulation gave.
+    """Result of a simulation.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def travelling(self) -> float:
-        """Rows of a rank that other ranks own."""
+        """Number of a rank's rows that other ranks own."""
         return self.rows * (1 - 1 / len(self.cluster.ranks))
 
     def exchange(self, number: int, nbytes: float) -> Exchange:
@@ -113,7 +113,7 @@ class Run:
 
 
 def exchange(run: Run, rank: Rank) -> Program:
-    """Exchange all rows, as a bulk insert does, and nothing else."""
+    """Exchange all rows, as a bulk insert does, without other work."""
     yield run.exchange(0, run.rows * PAIR_NBYTES).start(rank)
 
 
@@ -142,7 +142,7 @@ def merge(run: Run, rank: Rank) -> Program:
 
 
 def groupby(run: Run, rank: Rank) -> Program:
-    """Group: each rank reduces its rows to states, which travel to the owners of the groups."""
+    """Group: each rank reduces its rows to states and sends them to the groups' owners."""
     yield run.gather(0).start(rank)
     yield run.work(rank, run.rows, run.costs.reduce)
     states = run.rows / PER_GROUP

@@ -19,7 +19,7 @@ _COMPARISONS = {"=": operator.eq, ">=": operator.ge, "<=": operator.le, "<": ope
 
 @dataclass(frozen=True)
 class Claim:
-    """A ratio of two lines of a figure that a paper states, or only which of them is ahead.
+    """A paper's claim: the ratio of two lines of a figure, or which one is ahead.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Claim:
     where: tuple[str, float] = (">=", -math.inf)
 
     def ratio(self, rows: Sequence[Row]) -> float | None:
-        """Return our ratio; None where rows are missing."""
+        """Return our ratio; None if rows are missing."""
         above, below = (self._rates(rows, wanted) for wanted in (self.over, self.under))
         if self.how == "peak":
             return max(above.values()) / max(below.values()) if above and below else None
@@ -62,7 +62,7 @@ class Claim:
         return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
     def sentence(self, rows: Sequence[Row]) -> str | None:
-        """Return whether it holds here, in words; None where rows are missing."""
+        """Return in words whether the claim holds here; None if rows are missing."""
         ours = self.ratio(rows)
         if ours is None:
             return None

@@ -28,12 +28,12 @@ Setting = int | float | str | Callable[[float], float | None]
 
 
 def X(x: float) -> float:  # noqa: N802
-    """Return the place on the axis: a setting that is what varies."""
+    """Return the position on the axis, for settings that vary along it."""
     return x
 
 
 def at_least(least: float) -> Callable[[float], float | None]:
-    """Return a setting that is the place on the axis, from `least` on; below, there is no point."""
+    """Return the position on the axis from `least` on; below, there is no point."""
     return lambda x: x if x >= least else None
 
 
@@ -106,7 +106,7 @@ class Figure:
     absent: str = ""
 
     def missing(self) -> list[str]:
-        """Return the methods that the figure compares and that do not exist here."""
+        """Return the methods of the figure that do not exist here."""
         known = (SORTED, *methods())
         return list(dict.fromkeys(it.method for it in self.lines if it.method not in known))
 
@@ -146,14 +146,14 @@ _GROWN = 1.05
 
 
 def has_grown(line: Line, row: dict[str, Any]) -> bool:
-    """Return whether a table of a line has more slots than the load of its row says."""
+    """Return whether a line's table has more slots than its row's load implies."""
     by_slots = bool(line.settings.keys() & {"load", "max_load", "space"})
     return by_slots and row.get("memory", 0) * row.get("load", 0) > _GROWN
 
 
 @dataclass(frozen=True)
 class Point:
-    """One line of a figure at one place of its axis."""
+    """One line of a figure at one position of its axis."""
 
     case: Case
     figure: Figure
@@ -162,12 +162,12 @@ class Point:
 
     @property
     def n(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.case.rows(int(self.x) if self.figure.axis == "n" else self.figure.n)
 
     @functools.cached_property
     def options(self) -> dict[str, Any] | None:
-        """Arguments of a table; None where the line has no point."""
+        """Arguments of a table; None if the line has no point here."""
         kinds = methods()[self.line.method].settings if self.line.method in methods() else {}
         made: dict[str, int | float | str] = {}
         for name, each in self.line.settings.items():
@@ -237,7 +237,7 @@ class Point:
     def row(
         self, verb: str, n: int, seconds: float, floor: float | None, **more: Any
     ) -> dict[str, Any]:
-        """Return the row of a rate, beside what the paper has there."""
+        """Return the row of a rate, with the paper's rate."""
         whole = n == (int(self.x) if self.figure.axis == "n" else self.figure.n)
         mark = mark_of(self.figure.name, self.line.name, verb, self.x) if whole else {}
         beside = {"theirs": mark["peer"], "source": mark["source"]} if mark else {}
@@ -246,7 +246,7 @@ class Point:
         )
 
     def amount(self, verb: str, n: int, amount: float, unit: str, **more: Any) -> dict[str, Any]:
-        """Return the row of what is counted, beside what the paper has there."""
+        """Return the row of a count, with the paper's."""
         mark = mark_of(self.figure.name, self.line.name, verb, self.x)
         return {
             "figure": self.figure.name, "verb": verb, "n": n, **self._labels, **more,
@@ -270,7 +270,7 @@ def _told() -> dict[str, Any]:
 
 
 def mark_of(figure: str, line: str, verb: str, x: float) -> dict[str, Any]:
-    """Return fields ``peer`` and ``source`` of what a text states; empty where it states nothing.
+    """Return fields ``peer`` and ``source`` of a rate stated in the text; empty without one.
 
     Examples
     --------
@@ -287,7 +287,7 @@ def mark_of(figure: str, line: str, verb: str, x: float) -> dict[str, Any]:
 
 
 def peaks() -> Iterator[tuple[str, str, str, float, str]]:
-    """Yield figure, line, verb, the largest rate that the text states, in G/s, and whose it is."""
+    """Yield figure, line, verb, and the largest rate stated in the text in G/s, with its source."""
     for figure, lines in _told()["peaks"].items():
         for line, verbs in lines.items():
             for verb, value in verbs.items():

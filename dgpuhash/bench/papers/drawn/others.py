@@ -23,7 +23,7 @@ _BOTH = ("build", "find", "absent")
 
 
 def used(chain: float) -> float:
-    """Return the share of their bytes that pairs take in slabs of a mean chain.
+    """Return the share of slabs' bytes that pairs use, for a mean chain length.
 
     Keys of a bucket follow a Poisson distribution.
 
@@ -41,13 +41,13 @@ def used(chain: float) -> float:
 
 
 def chain_for(load: float) -> float | None:
-    """Return the mean chain whose slabs are used to a share; None where no chain is long enough."""
+    """Return the mean chain length for a share of used bytes; None if no chain is long enough."""
     chains = [step / 20 for step in range(1, 81)]
     return next((each for each in chains if used(each) >= load), None)
 
 
 def space_for(chain: float) -> float:
-    """Return the slots a key of a table that is used as slabs of a mean chain are."""
+    """Return the slots per key of a table with a mean chain length."""
     return 1 / used(chain)
 
 

@@ -12,7 +12,7 @@ DRAWN = {figure.name: figure for figure in (*thesis.FIGURES, *others.FIGURES)}
 
 
 def as_asked(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop rows of grown tables: their load is not the one on the axis.
+    """Drop rows of grown tables, whose load is not the one on the axis.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def as_asked(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def left_out(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
-    """Yield figures, or lines of figures, that are not drawn, and why."""
+    """Yield figures and lines that are not drawn, with the reason."""
     for name, figure in DRAWN.items():
         if names is not None and name not in names:
             continue

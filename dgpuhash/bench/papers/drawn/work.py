@@ -23,7 +23,7 @@ _MILESTONES = (50, 80, 90, 99, 100)
 
 
 class Batch:
-    """Keys, shuffled anew before each run, and what is known of them."""
+    """Keys, shuffled before each run, with their expected results."""
 
     def __init__(self, case: Case, keys: Any, there: int, *, ordered: bool = False) -> None:
         self._xp, self._ordered = case.backend.xp, ordered
@@ -32,7 +32,7 @@ class Batch:
         self.shuffle()
 
     def shuffle(self) -> None:
-        """Bring the keys into another random order, or into ascending order."""
+        """Reorder the keys randomly, or in ascending order."""
         ranks = self._keys
         if not self._ordered:
             # Ranks of other numbers each time are another order, and wider than keys, another hash.
@@ -45,7 +45,7 @@ class Batch:
 
 
 def restart_share(n: int, most: int = 512, filled: float = 0.8) -> float:
-    """Return the share of builds in which a first-level bucket overflows, so that they restart.
+    """Return the share of builds that restart because a first-level bucket overflows.
 
     A hash function deals `n` keys to buckets of `most`, filled to a share on average: the keys of a
     bucket follow a Poisson distribution (thesis, §5.2 and §5.5).
@@ -89,7 +89,7 @@ def pairs(point: Point) -> Rows:
 
 
 def failing(point: Point) -> Rows:
-    """Yield the rate of searches of which a share, the place on the axis, finds nothing."""
+    """Yield the rate of searches with a share of absent keys, the position on the axis."""
     table, _ = _built(point, point.n)
     yield _asked(point, table, "find", point.n, point.x)
 
@@ -181,7 +181,7 @@ def _built(point: Point, n: int) -> tuple[Any, Batch]:
 
 
 def _asked(point: Point, table: Any, verb: str, n: int, share: float) -> dict[str, Any]:
-    """Return the row of searches of which a share is for keys that are not stored."""
+    """Return the row of searches with a share of absent keys."""
     case, line = point.case, point.line
     there = n - round(n * share)
     asked = case.backend.xp.concatenate([case.keys(1, there), case.keys(_OTHERS, n - there)])
@@ -226,7 +226,7 @@ def mixed(point: Point) -> Rows:
 
 
 def growing(point: Point) -> Rows:
-    """Yield the rate at which batches arrive: inserted, or each time with a table built anew."""
+    """Yield the rate of arriving batches: inserted, or by a rebuild of the table each time."""
     n, case = point.n, point.case
     each = min(n, case.rows(int(point.x)))
     keys = case.keys(1, n)
@@ -254,7 +254,7 @@ def growing(point: Point) -> Rows:
 
 
 def utilisation(point: Point) -> Rows:
-    """Yield the share of a table's bytes that pairs take, as its statistics have it."""
+    """Yield the share of a table's bytes that pairs use, from its statistics."""
     n, case = point.n, point.case
     table = point.pairs(n)
     keys = case.keys(1, n)

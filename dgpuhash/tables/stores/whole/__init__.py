@@ -1,1 +1,1 @@
-"""What is done with whole tables: their contents, and numbers for all keys."""
+"""Operations on whole tables: read their contents, number all keys."""

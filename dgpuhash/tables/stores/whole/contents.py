@@ -1,4 +1,4 @@
-"""What one table of a method holds: its keys and values, their numbers, and how far searches go."""
+"""Read a whole table of a method: keys, values, numbers and probe lengths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIDE_PRESENT, SIDE_VALUE, STATE_WORDS = 4, 6, 8
 
 
 class Contents(ABC):
-    """Part of a `Recipe` that reads the whole table."""
+    """Mixin of `Recipe` for reading the whole table."""
 
     backend: Backend
     plan: Plan
@@ -27,7 +27,7 @@ class Contents(ABC):
     @property
     @abstractmethod
     def places(self) -> int:
-        """Places that may hold a key, as the C++ `places()` counts them."""
+        """Number of places that may have a key, as C++'s `places()`."""
 
     @abstractmethod
     def kernel(self, verb: str) -> Kernel:
@@ -35,7 +35,7 @@ class Contents(ABC):
 
     @abstractmethod
     def fill(self) -> None:
-        """Write the arrays of an empty table, unless that is done."""
+        """Initialize the arrays of an empty table, unless done."""
 
     def items(self) -> tuple[Any, Any]:
         """Return key words and value words (None for sets), reserved keys last."""
@@ -49,7 +49,7 @@ class Contents(ABC):
         return keys, values
 
     def number(self) -> Any:
-        """Give each key its number, from 0 on, as its value; return the keys by number.
+        """Set each key's value to its number, from 0 on; return the keys by number.
 
         The numbers follow the places, reserved keys last.
         """
@@ -61,7 +61,7 @@ class Contents(ABC):
         return keys
 
     def probes(self, keys: Any, counts: Any = None) -> int:
-        """Return how many units all searches read together; write each one's (uint32)."""
+        """Return the units read by all searches together; write each one's (uint32)."""
         total = self.backend.zeros(1, np.uint64)
         self.fill()
         self.backend.run(
@@ -71,7 +71,7 @@ class Contents(ABC):
         return int(total[0])
 
     def _with_aside(self, keys: Any, regular: int) -> tuple[Any, np.ndarray]:
-        """Return the keys, `regular` of them and the reserved ones, and which these are."""
+        """Return the `regular` keys and the reserved ones, and a mask of the latter."""
         aside = np.flatnonzero(self._host_state()[SIDE_PRESENT:SIDE_VALUE])
         keys, dtype = keys[: regular + len(aside)], self.plan.key
         if len(aside):
@@ -80,7 +80,7 @@ class Contents(ABC):
         return keys, aside
 
     def _items(self, beside: int, verb: str = "items") -> tuple[Any, Any, int]:
-        """Return the keys and values in the places, room for others behind, and their number.
+        """Return the stored keys and values with spare room at the end, and their number.
 
         `verb` is what writes them.
         """

@@ -1,4 +1,4 @@
-"""Stores of two-way indexes: keys that are numbered once, by our table or by any method's maps."""
+"""Stores of two-way indexes, over the table of `factorize` or any method's maps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROOMY, _FEWEST = 3, 32
 
 
 class GroupIds:
-    """Store (see `IdStore`) over the table of `factorize`: ids in order of first appearance.
+    """Store (see `IdStore`) over the table of `factorize`: ids by first appearance.
 
     Parameters
     ----------
@@ -46,16 +46,16 @@ class GroupIds:
 
     @property
     def nbytes(self) -> int:
-        """See `IdStore`."""
+        """Implement `IdStore.nbytes`."""
         return self._table.nbytes + int(self.keys.nbytes)
 
     @property
     def seed(self) -> int:
-        """See `IdStore`."""
+        """Implement `IdStore.seed`."""
         return self._table.seed
 
     def build(self, bits: Any) -> None:
-        """See `IdStore`."""
+        """Implement `IdStore.build`."""
         table, first_rows, _ = self._numbered(bits)
         keys = gather_rows(bits, first_rows)
         if table.records > _ROOMY * max(len(keys), _FEWEST):
@@ -67,16 +67,16 @@ class GroupIds:
         return DistinctKeys(self.backend, bits, seed=self._first_seed).numbered()
 
     def restore(self, bits: Any) -> None:
-        """See `IdStore`: they appear in the order of their ids."""
+        """Implement `IdStore.restore`: they appear in the order of their ids."""
         self.build(bits)
 
     def find(self, bits: Any) -> tuple[Any, Any]:
-        """See `IdStore`."""
+        """Implement `IdStore.find`."""
         ids = self._table.find(bits)
         return ids, ids >= 0
 
     def figures(self) -> Figures:
-        """See `IdStore`."""
+        """Implement `IdStore.figures`."""
         seeds = [seed_of_generation(self._first_seed, again) for again in range(3)]
         return Figures(
             slots=self._table.records,
@@ -90,7 +90,7 @@ class GroupIds:
         )
 
     def copy(self) -> Self:
-        """See `IdStore`."""
+        """Implement `IdStore.copy`."""
         return copy.copy(self)
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -103,7 +103,7 @@ class GroupIds:
 
 
 class NumberedStore:
-    """Store (see `IdStore`) over the map of a method, whose kernel ``number`` writes the ids.
+    """Store (see `IdStore`) over a method's map, with ids from its kernel ``number``.
 
     Alcantara's thesis (2011), §6.3, and §5.3 for two levels: build, count, prefix sum, compact.
 
@@ -126,46 +126,46 @@ class NumberedStore:
 
     @property
     def nbytes(self) -> int:
-        """See `IdStore`."""
+        """Implement `IdStore.nbytes`."""
         return int(self._maps.nbytes) + int(self.keys.nbytes)
 
     @property
     def seed(self) -> int:
-        """See `IdStore`."""
+        """Implement `IdStore.seed`."""
         seed: int = self._maps.seed
         return seed
 
     def build(self, bits: Any) -> None:
-        """See `IdStore`."""
+        """Implement `IdStore.build`."""
         maps: RecipeStore[Any] = self._maps
         if len(bits):
             self._maps.add(bits, self.backend.zeros(len(bits), self._key))
             self.keys = maps.table.number()
 
     def restore(self, bits: Any) -> None:
-        """See `IdStore`."""
+        """Implement `IdStore.restore`."""
         self._maps.add(bits, self.backend.xp.arange(len(bits), dtype=self._key))
         self.keys = bits
 
     def find(self, bits: Any) -> tuple[Any, Any]:
-        """See `IdStore`."""
+        """Implement `IdStore.find`."""
         words, found = self._maps.find(bits, np.iinfo(self._key).max)
         if self._key.itemsize == 8:
             return words.view(np.int64), found
         return self.backend.xp.where(found, words.astype(np.int64), np.int64(-1)), found
 
     def figures(self) -> Figures:
-        """See `IdStore`."""
+        """Implement `IdStore.figures`."""
         figures: Figures = self._maps.figures()
         return figures
 
     def copy(self) -> Self:
-        """See `IdStore`."""
+        """Implement `IdStore.copy`."""
         return copy.copy(self)
 
 
 class Numbered:
-    """Opens the two-way indexes of a method, from what opens its maps.
+    """Opener of a method's two-way indexes, from the opener of its maps.
 
     Parameters
     ----------
@@ -184,14 +184,14 @@ class Numbered:
         value: np.dtype[Any] | None,
         capacity: int,
     ) -> NumberedStore:
-        """See `Opens`; values are as wide as keys, since no key word counts more keys."""
+        """Implement `Opens.open` with values as wide as keys."""
         inner = replace(spec, kind="map", value_dtype=key.str)
         return NumberedStore(self._maps.open(backend, inner, key, key, capacity), key)
 
     def check(
         self, key: np.dtype[Any], value: np.dtype[Any] | None, settings: Mapping[str, Any]
     ) -> None:
-        """See `Recipe`."""
+        """Implement `Recipe.check`."""
         check = getattr(self._maps, "check", None)
         if check is not None:
             check(key, key, settings)
