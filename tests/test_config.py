@@ -21,7 +21,7 @@ from dgpuhash import config
 from dgpuhash.backend.cache import cache_folder
 from dgpuhash.backend.cpu import ThreadQuota
 from dgpuhash.backend.native import native
-from dgpuhash.distributed.merge.kept import Keeping, KeptBuilds
+from dgpuhash.distributed.runs.kept import Keeping, KeptBuilds
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames.row_store import SpilledRowStore
 

@@ -118,6 +118,7 @@ ROOMS_WITHIN = {
         {"pruning"},
         {"shards"},
         {"pipeline", "ingest"},
+        {"runs"},
         {"query", "tables"},
         {"dashboard"},
         {"merge"},

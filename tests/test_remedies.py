@@ -45,8 +45,8 @@ from dgpuhash.distributed import (
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.groupby import steps
 from dgpuhash.distributed.merge import expression
-from dgpuhash.distributed.merge.kept import RECEIPT
 from dgpuhash.distributed.query import result_limit
+from dgpuhash.distributed.runs.kept import RECEIPT
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.spec import TableSpec

@@ -14,9 +14,9 @@ from distributed import Client
 
 from dgpuhash.dask.report import Answer
 from dgpuhash.distributed.cluster.client import computing_client
-from dgpuhash.distributed.merge.rounding import LoggedRounding
-from dgpuhash.distributed.merge.runs import keep_builds, rounded_columns
 from dgpuhash.distributed.merge.verb import prepare
+from dgpuhash.distributed.runs.rounding import LoggedRounding
+from dgpuhash.distributed.runs.run import keep_builds, rounded_columns
 from dgpuhash.errors import IndexLost
 
 OURS, DASK = "dgpuhash", "Dask"

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from html import escape
 
-from dgpuhash.distributed.merge.kept import KeptStats
+from dgpuhash.distributed.runs.kept import KeptStats
 from dgpuhash.tables.stats import format_bytes
 
 # The most characters of a reason in a line of the table.

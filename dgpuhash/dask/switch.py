@@ -24,7 +24,7 @@ from dgpuhash.dask.verbs import (
     value_counts_in_place,
 )
 from dgpuhash.distributed.cluster.dask_internals import expression_collections
-from dgpuhash.distributed.merge.runs import drop_builds, keep_builds, kept_builds
+from dgpuhash.distributed.runs.run import drop_builds, keep_builds, kept_builds
 from dgpuhash.errors import IndexLost, SpecError
 
 _LIBRARIES = ("dask", "dask_cudf")

@@ -16,8 +16,8 @@ from dgpuhash.dask.answering import answering
 from dgpuhash.distributed.cluster.client import worker_ids
 from dgpuhash.distributed.cluster.dask_internals import has_known_categories
 from dgpuhash.distributed.groupby.counts import nunique_lazily, value_counts_lazily
-from dgpuhash.distributed.merge.rounding import LoggedRounding
 from dgpuhash.distributed.merge.verb import distinct_lazily, merge_lazily
+from dgpuhash.distributed.runs.rounding import LoggedRounding
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.dataframes.remedies import astype

@@ -11,7 +11,8 @@ from clusters import lazy, parts_held, until
 from distributed import Client, wait
 
 import dgpuhash
-from dgpuhash.distributed.merge import runs, tasks
+from dgpuhash.distributed.merge import tasks
+from dgpuhash.distributed.runs import run as runs
 
 pytestmark = pytest.mark.cluster
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from dgpuhash.distributed.cluster.dask_internals import (
     Expr,
@@ -33,16 +33,39 @@ from dgpuhash.distributed.groupby.tasks import (
     seal_groups,
     whole_groups,
 )
-from dgpuhash.distributed.query.groups_collective import GroupShares
-from dgpuhash.distributed.query.one_phase import RangesExpr, answered_in_one_phase
-from dgpuhash.distributed.query.results import FewerExpr, has_objects
+from dgpuhash.distributed.runs.collective import RangeShares
+from dgpuhash.distributed.runs.one_phase import RangesExpr, answers_in_one_phase
+from dgpuhash.distributed.runs.results import FewerExpr, has_objects
 from dgpuhash.frames.groupby.partial import GroupPlan
+from dgpuhash.frames.groupby.partial.keys import Categories, recoded, united
 from dgpuhash.frames.groupby.partial.result import ranked_columns
 
 # States of all partitions that need no owners, and rows of which no states are made. Either takes
 # milliseconds a partition.
 _FEW_STATES = {"cpu": 2**18, "cuda": 2**20}
 _FEW_NBYTES = {"cpu": 2**26, "cuda": 2**28}
+# Rows of a state from which on a rank's own partitions are folded before states are sent.
+_FEWER = 4
+
+
+@dataclass(frozen=True)
+class GroupShares(RangeShares):
+    """What the ranks of a collective groupby have in common."""
+
+    verb: ClassVar[str] = "groupby"
+
+    def pack(self, plan: Any, states: list[Any], rows: int) -> Any:
+        if _FEWER * sum(map(len, states)) <= rows and not plan.needs_rows and not plan.on_gpu:
+            # Their keys are the same, mostly.
+            return plan.folded(states)
+        return super().pack(plan, states, rows)
+
+    def answer(self, plan: Any, pieces: list[Any], categories: Sequence[Categories]) -> Any:
+        if any(categories):
+            plan = united(plan, categories)
+            dtypes = plan.states_meta.dtypes.to_dict()
+            pieces = [recoded(each, dtypes) for each in pieces or [plan.states_meta]]
+        return super().answer(plan, pieces, categories)
 
 
 class AskedExpr(SharedExpr):
@@ -170,11 +193,11 @@ class FoldExpr(AskedExpr):
         frame = ReduceExpr(self.frame, *question, type(self).__name__)
         return type(self)(frame, *question, True)
 
-    def answered(self) -> list[Any] | None:
-        """Return futures of the results by hash range; None unless the frame is persisted."""
+    def answers(self) -> list[Any] | None:
+        """Return futures of the answer of each hash range; None unless the frame is persisted."""
         if self.unknown is not None or self.asked.meta is not None:
             return None
-        return answered_in_one_phase(
+        return answers_in_one_phase(
             self._name,
             self.frame,
             lambda steps: GroupShares(self.plan, self.ranges, steps, self.shown),
@@ -213,9 +236,9 @@ class GroupsExpr(RangesExpr):
         """The number of hash ranges."""
         return int(self.states.ranges)
 
-    def answered(self) -> list[Any] | None:
-        """Return futures of the results by hash range; None if tasks must compute them."""
-        return self.states.answered()  # type: ignore[no-any-return]
+    def answers(self) -> list[Any] | None:
+        """Return futures of the answer of each hash range; None where it takes tasks."""
+        return self.states.answers()  # type: ignore[no-any-return]
 
     @property
     def is_single(self) -> bool:

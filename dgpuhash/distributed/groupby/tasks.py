@@ -18,7 +18,7 @@ from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker, plugin_of
-from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.cluster.rpc import call_handler, encode_call
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.groupby.asked import Shown
@@ -37,18 +37,17 @@ from dgpuhash.distributed.groupby.owners import (
 from dgpuhash.distributed.groupby.spilling import SpillingStates
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.merge.held import RESULT_NBYTES
-from dgpuhash.distributed.merge.runs import (
+from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
+from dgpuhash.distributed.partition.skew import HeavyKeys, heavy_candidates
+from dgpuhash.distributed.runs.results import together
+from dgpuhash.distributed.runs.run import (
     Run,
     announced_run,
     begin_anew,
     end_run,
-    free_call,
     lost_runs_again,
     open_run,
 )
-from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
-from dgpuhash.distributed.partition.skew import HeavyKeys, heavy_candidates
-from dgpuhash.distributed.query.results import together
 from dgpuhash.distributed.shards.inbox import Exchange, Parcel
 from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.frames import frames_of
@@ -159,7 +158,7 @@ def _open_states(client: Client, packed: CachedPickle[GroupTask], key: Any) -> O
     workers = tuple(there[part % len(there)].worker for part in range(task.ranges))
     holders = tuple(each.worker for each in there) if task.ranked else ()
     opened, owners = Opened(uid, workers, holders), tuple(dict.fromkeys([*workers, *holders]))
-    made = Run(uid, owners, free_call(drop_groups, uid), opened, homes=workers)
+    made = Run(uid, owners, encode_call(drop_groups, uid), opened, homes=workers)
     opens = partial(run_on_workers, client, owners, begin_states, packed, opened)
     return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
 

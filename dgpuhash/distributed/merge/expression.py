@@ -38,7 +38,7 @@ from dgpuhash.distributed.merge.steps import (
 from dgpuhash.distributed.merge.tasks import Built
 from dgpuhash.distributed.merge.typed import TypedExpr, has_unknown_categories
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
-from dgpuhash.distributed.query.results import ResultExpr
+from dgpuhash.distributed.runs.results import ResultExpr
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.partition import PartitionPlan

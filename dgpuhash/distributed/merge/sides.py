@@ -18,7 +18,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
 from dgpuhash.distributed.cluster.expressions import token_of
 from dgpuhash.distributed.cluster.serialization import note_bare, put_in_cache, schema_key
 from dgpuhash.distributed.query.merge_tasks import sample
-from dgpuhash.distributed.query.results import ResultExpr
+from dgpuhash.distributed.runs.results import ResultExpr
 from dgpuhash.frames.merge.arguments import JoinArguments
 from dgpuhash.frames.merge.keys import MergeError
 from dgpuhash.frames.merge.partition import PartitionPlan

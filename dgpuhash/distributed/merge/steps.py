@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from dgpuhash.distributed.cluster.dask_internals import (
     Blockwise,
@@ -17,7 +17,6 @@ from dgpuhash.distributed.cluster.dask_internals import (
 )
 from dgpuhash.distributed.cluster.expressions import PartitionExpr, SharedExpr
 from dgpuhash.distributed.cluster.serialization import CachedPickle
-from dgpuhash.distributed.merge.runs import RECEIPT
 from dgpuhash.distributed.merge.tails import stored_rows, tail
 from dgpuhash.distributed.merge.tasks import (
     BuildTask,
@@ -28,8 +27,9 @@ from dgpuhash.distributed.merge.tasks import (
     seal,
 )
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.query.groups_collective import GroupShares
-from dgpuhash.distributed.query.one_phase import RangesExpr, answered_in_one_phase
+from dgpuhash.distributed.runs.collective import RangeShares
+from dgpuhash.distributed.runs.one_phase import RangesExpr, answers_in_one_phase
+from dgpuhash.distributed.runs.run import RECEIPT
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.grouped.aggregation import LabelledResults
 from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
@@ -202,6 +202,12 @@ class ProbeExpr(SharedExpr):
         return graph
 
 
+class DistinctShares(RangeShares):
+    """What the ranks have in common that keep one row of each key, in one collective phase."""
+
+    verb: ClassVar[str] = "drop_duplicates"
+
+
 class RowsExpr(RangesExpr):
     """Rows of a build or of a standing index, one partition per hash range."""
 
@@ -212,17 +218,17 @@ class RowsExpr(RangesExpr):
     def _meta(self) -> Any:
         return self.meta
 
-    def answered(self) -> list[Any] | None:
-        """Return futures of the distinct rows by hash range; None if tasks must compute them."""
+    def answers(self) -> list[Any] | None:
+        """Return futures of the distinct rows of each hash range; None where it takes tasks."""
         build, plan = self.build, self.plan
         is_build = isinstance(build, BuildExpr) and not build.is_put
         if not is_build or frames_of(self.meta).device != "cpu":
             return None
         assert isinstance(plan, DistinctPlan)
         encoder = replace(plan.encoder(), seeds=build.seeds)
-        return answered_in_one_phase(
+        return answers_in_one_phase(
             self._name, build.frame,
-            lambda steps: GroupShares(DistinctRows(plan, encoder), self.ranges, steps),
+            lambda steps: DistinctShares(DistinctRows(plan, encoder), self.ranges, steps),
         )  # fmt: skip
 
     def _by_tasks(self) -> Expr | None:

@@ -13,11 +13,11 @@ from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_payload
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.merge.runs import begin_anew, lost_runs_again
 from dgpuhash.distributed.merge.tasks import Built, ProbeReceipt, ProbeTask
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.query.result_limit import ResultLimit
+from dgpuhash.distributed.runs.run import begin_anew, lost_runs_again
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.tables.memory_errors import memory_errors_of

@@ -16,7 +16,7 @@ from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import NAME, current_worker, plugin_of
-from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.cluster.rpc import call_handler, encode_call
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.commit import (
@@ -36,21 +36,20 @@ from dgpuhash.distributed.merge.held import (
     merge_with_rows,
     receipts_of,
 )
-from dgpuhash.distributed.merge.runs import (
-    Run,
-    announced_run,
-    begin_anew,
-    begin_run,
-    current_run,
-    free_call,
-    lost_runs_again,
-    open_run,
-)
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
+from dgpuhash.distributed.runs.run import (
+    Run,
+    announced_run,
+    begin_anew,
+    begin_run,
+    current_run,
+    lost_runs_again,
+    open_run,
+)
 from dgpuhash.distributed.shards.worker_memory import release_arrow
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames import frames_of
@@ -163,7 +162,7 @@ def _open_shards(client: Client, packed: CachedPickle[BuildTask], key: Any) -> O
         # Rows of a key stay together.
         change = replace(change, heavy=NO_HEAVY)
     opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
-    made = Run(run, tuple(change.workers), free_call(free_shard, run), opened, stays=True)
+    made = Run(run, tuple(change.workers), encode_call(free_shard, run), opened, stays=True)
     if isinstance(build.plan, DistinctPlan) and len(descriptor.shards) == build.ranges:
         # No partition probes: each hash range is read by itself.
         made = replace(made, homes=tuple(change.workers))
@@ -227,7 +226,7 @@ def open_marks(descriptor: CachedPickle[Descriptor], key: Any) -> Built:
             return found  # type: ignore[no-any-return]
         run, index = uuid.uuid4().hex, descriptor.opened()
         sealed = Built(run, key, descriptor, run)
-        free = free_call(free_marks, index.uid, run)
+        free = encode_call(free_marks, index.uid, run)
         made = Run(run, tuple(dict.fromkeys(index.workers)), free, sealed, restarts=False)
         return begin_run(client, key, made)  # type: ignore[no-any-return]
 

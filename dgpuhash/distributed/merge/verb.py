@@ -24,13 +24,13 @@ from dgpuhash.distributed.ingest.source import check_all_partitions
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr, stored_rows
 from dgpuhash.distributed.merge.held import most_held_nbytes, needs_shards
-from dgpuhash.distributed.merge.runs import install_runs
 from dgpuhash.distributed.merge.sides import plan_of
 from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr, StoredRows
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.query.merge_tasks import Probe, sample
 from dgpuhash.distributed.query.plan import one_partition
+from dgpuhash.distributed.runs.run import install_runs
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.seeds import KeySeeds

@@ -14,7 +14,7 @@ from distributed import wait
 from suites.raising import no_other_engine
 
 import dgpuhash
-from dgpuhash.distributed.query import groups_collective
+from dgpuhash.distributed.runs import collective
 from dgpuhash.errors import IndexLost, KeyTypeError
 from dgpuhash.frames.dataframes.strings import ArrowStrings
 from dgpuhash.frames.groupby.partial import rows as partial_rows
@@ -136,7 +136,7 @@ def test_tasks_take_over_where_the_phase_fails(client, told, monkeypatch, how):
     def lost(*args, **kwargs):
         raise IndexLost("a worker left")
 
-    monkeypatch.setattr(groups_collective, "run_collective", lost)
+    monkeypatch.setattr(collective, "run_collective", lost)
     frame = persisted(FRAME)
     found = getattr(dgpuhash.groupby(frame, "k")["f"], how)()
     assert_like(found, getattr(FRAME.groupby("k")["f"], how)())
@@ -245,7 +245,7 @@ def test_values_of_a_column(client, told, monkeypatch):
     def lost(*args, **kwargs):
         raise IndexLost("a worker left")
 
-    monkeypatch.setattr(groups_collective, "run_collective", lost)
+    monkeypatch.setattr(collective, "run_collective", lost)
     assert_like(column.dgpuhash.drop_duplicates(), rows["t"].drop_duplicates())
     assert told() == ["drop_duplicates by tasks: a worker left"]
 

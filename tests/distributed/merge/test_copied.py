@@ -15,7 +15,7 @@ import dgpuhash
 from dgpuhash.distributed.merge import held
 from dgpuhash.distributed.merge.copied import CopiedExpr
 from dgpuhash.distributed.merge.held import KnownKeys, keys_of
-from dgpuhash.distributed.merge.runs import MergeRuns
+from dgpuhash.distributed.runs.run import Runs
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
 
@@ -30,7 +30,7 @@ TWICE = pd.concat([RIGHT, RIGHT.assign(b=0.0)], ignore_index=True)
 
 
 def begun(dask_scheduler):
-    return set(dask_scheduler.plugins[MergeRuns.name]._begun)
+    return set(dask_scheduler.plugins[Runs.name]._begun)
 
 
 def computed(left: pd.DataFrame, right: pd.DataFrame, parts: tuple[int, int], **how: object):

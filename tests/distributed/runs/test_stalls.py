@@ -19,7 +19,7 @@ from distributed import Client, Status
 import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.groupby.owners import GroupOwners
-from dgpuhash.distributed.merge import stalls
+from dgpuhash.distributed.runs import stalls
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 
 pytestmark = pytest.mark.cluster

@@ -1,4 +1,4 @@
-"""Scheduler watch: end merges and groupbys deadlocked by full workers."""
+"""Watch on the scheduler: it ends merges and groupbys blocked for good by full workers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Collective groupby: exchange partial states between all workers in one phase.
-
-Rows of which one of each key stays go so, too.
-"""
+"""Driver of collective phases: states or rows of partitions to their owners, on all workers."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
-from typing import Any, TypeAlias
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import dask.dataframe as dd
@@ -39,28 +36,24 @@ from dgpuhash.distributed.partition.hash_partition import PartitionedColumns, pa
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
-from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.keys import Categories, recoded, united
-from dgpuhash.frames.merge.distinct import DistinctRows
 from dgpuhash.tables.memory_errors import memory_errors_of
 
 # Free memory that each worker must have, as a multiple of its rows' bytes: states of narrow rows
 # take more than these, and their owner has them twice.
 _GROWTH = 4.0
-# Rows of a state from which on a rank's own partitions are folded before states are sent.
-_FEWER = 4
 
 Step = Callable[[Any], Any]
-Plan: TypeAlias = GroupPlan | DistinctRows
 
 
 @dataclass(frozen=True)
-class GroupShares:
-    """Common arguments of the ranks of a collective groupby.
+class RangeShares:
+    """What the ranks of a collective phase have in common; each verb has its own.
 
     Attributes
     ----------
-    plan : GroupPlan or DistinctRows
+    plan : Any
+        How partitions are reduced to states or rows, and these folded to the answer: `GroupPlan` or
+        `DistinctRows` of `dgpuhash.frames`.
     ranges : int
         The number of hash ranges; ranks own equally many, in their order.
     steps : tuple of callable
@@ -69,15 +62,23 @@ class GroupShares:
         Returns a result under the names of the frame's columns, where it has others.
     """
 
-    plan: Plan
+    #: What is done, in words.
+    verb: ClassVar[str]
+    plan: Any
     ranges: int
     steps: tuple[Step, ...]
     called: Step | None = None
 
-    @property
-    def verb(self) -> str:
-        """The operation, as text."""
-        return "drop_duplicates" if isinstance(self.plan, DistinctRows) else "groupby"
+    def pack(self, plan: Any, states: list[Any], rows: int) -> Any:
+        """Return the states of a rank's partitions as one frame; `rows` is the number of theirs."""
+        return frames_of(states[0]).concat(states)
+
+    def answer(self, plan: Any, pieces: list[Any], categories: Sequence[Any]) -> Any:
+        """Return the answer of the states, or the rows, of a hash range.
+
+        `categories` are those of all partitions, where they are not those of the plan.
+        """
+        return plan.result(plan.folded(pieces)) if pieces else plan.meta
 
     @cached_property
     def others(self) -> list[list[Hashable]]:
@@ -88,15 +89,15 @@ class GroupShares:
         ]
 
 
-def collective_groups(
-    client: Client, shares: CachedPickle[GroupShares], frame: dd.DataFrame
+def answers_of_ranges(
+    client: Client, shares: CachedPickle[RangeShares], frame: dd.DataFrame
 ) -> list[Any] | None:
     """Return futures of the results by hash range; None if tasks must compute them.
 
     Parameters
     ----------
     client : Client
-    shares : CachedPickle of GroupShares
+    shares : CachedPickle of RangeShares
     frame : Dask DataFrame
         It is persisted.
     """
@@ -121,13 +122,13 @@ def collective_groups(
     return None if refused else [futures[key] for key in sorted(futures)]
 
 
-# The workers that grouped last for a client: to ask the scheduler which there are takes as long as
+# The workers of a client's last phase: to ask the scheduler which there are takes as long as
 # a phase does. A partition on another worker, or one that has left, makes them be asked for.
 _known: WeakKeyDictionary[Client, tuple[ShardAddress, ...]] = WeakKeyDictionary()
 
 
 def _run(
-    client: Client, shares: CachedPickle[GroupShares], ranges: int, needed: InputSpec, *,
+    client: Client, shares: CachedPickle[RangeShares], ranges: int, needed: InputSpec, *,
     several: bool,
 ) -> list[TaskOutput[str]]:  # fmt: skip
     """Run the phase on the current workers.
@@ -138,20 +139,20 @@ def _run(
     made = None
     if len(known) >= ranges:
         with suppress(DataNotLocal, IndexLost):
-            made = run_collective(client, known, groups_on_rank, shares, needed=needed)
+            made = run_collective(client, known, answers_on_rank, shares, needed=needed)
     if made is None:
         known = shard_addresses(client, known=True)
         if len(known) < ranges and not several:
             raise DataNotLocal("there are more hash ranges than workers")
-        made = run_collective(client, known, groups_on_rank, shares, needed=needed)
+        made = run_collective(client, known, answers_on_rank, shares, needed=needed)
     _known[client] = known
     return made
 
 
-def groups_on_rank(
-    host: ShardHost, collective: Collective, packed: CachedPickle[GroupShares], given: LocalInputs
+def answers_on_rank(
+    host: ShardHost, collective: Collective, packed: CachedPickle[RangeShares], given: LocalInputs
 ) -> TaskOutput[str]:
-    """Run one rank's share; return the reason why tasks must take over, or nothing.
+    """Run one rank's share of a collective phase; return why tasks must do it, or nothing.
 
     A rank that cannot reduce its partitions sends no states.
     """
@@ -168,8 +169,8 @@ def groups_on_rank(
         return made
 
 
-def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) -> TaskOutput[str]:
-    """Return the result of this rank's hash range."""
+def _on_rank(collective: Collective, shares: RangeShares, given: LocalInputs) -> TaskOutput[str]:
+    """Return the answer of the hash range that this rank owns."""
     refused, parts = "", list[tuple[int, Any]]()
     try:
         found = [part for (part,) in given.things]
@@ -180,32 +181,32 @@ def _on_rank(collective: Collective, shares: GroupShares, given: LocalInputs) ->
     except KeyError as error:
         refused = f"partition {error} has left its worker"
     categories = {number: shares.plan.categories_of(part) for number, part in parts}
-    plan, states = _states(collective, shares.plan, parts)
+    plan, states = _states(collective, shares, parts)
     others = shares.others[0 if plan is shares.plan else 1]
     columns = _arrays(states, plan.states_meta, others)
     if columns is None:
         refused, states = "a column of states has nulls", plan.states_meta
         columns = _arrays(states, states, others)
         assert columns is not None
-    own = _owned(plan, states, columns, others, shares.ranges)
+    own = _by_range(plan, states, columns, others, shares.ranges)
     bounds = _bounds(shares.ranges, collective.size)
     counts = np.diff(np.concatenate([[0], np.cumsum(own.counts)])[bounds])
     sending = [collective.start(own.columns, counts)]
     if others:
-        sending.append(collective.start(*_pickled(states[others], own.numbers, counts)))
+        sending.append(collective.start(*_pickle(states[others], own.numbers, counts)))
     of_ranges = own.counts
     del states, columns, own
     came = [each.wait() for each in sending]
     told = collective.gather((refused, of_ranges, categories))
     if any(reason for reason, *_ in told):
         return TaskOutput(refused or "another rank has refused", {})
-    whole: dict[int, Categories] = reduce(or_, (found for *_, found in told))
+    whole: dict[int, Any] = reduce(or_, (found for *_, found in told))
     in_order = [whole[number] for number in sorted(whole)]
     numbers = range(*bounds[collective.rank : collective.rank + 2].tolist())
     data, called = {}, shares.called
     rows = np.array([found for _, found, _ in told])[:, numbers.start : numbers.stop]
     for number, pieces in zip(numbers, _pieces(plan, others, rows, *came), strict=True):
-        result = _folded(plan, pieces, in_order)
+        result = shares.answer(plan, pieces, in_order)
         data[f"dgpuhash-groups-{given.token}", number] = (
             result if called is None else called(result)
         )
@@ -218,19 +219,15 @@ def _bounds(ranges: int, ranks: int) -> np.ndarray:
     return bounds
 
 
-def _states(collective: Collective, plan: Plan, parts: list[tuple[int, Any]]) -> tuple[Plan, Any]:
-    """Return the plan that all ranks agree on, and the states of this rank's partitions."""
-    plan, made = plan.reduce_parts(parts, lambda own: all(collective.gather(own)))
+def _states(
+    collective: Collective, shares: RangeShares, parts: list[tuple[int, Any]]
+) -> tuple[Any, Any]:
+    """Return the plan of the form that all ranks send, and the states of this one's partitions."""
+    plan, made = shares.plan.reduce_parts(parts, lambda own: all(collective.gather(own)))
     if not made:
         return plan, plan.states_meta
-    if len(made) == 1:
-        return plan, made[0]
-    rows, states = (sum(map(len, each)) for each in ([part for _, part in parts], made))
-    shrink = _FEWER * states <= rows
-    if shrink and isinstance(plan, GroupPlan) and not plan.needs_rows and not plan.on_gpu:
-        # Their keys are the same, mostly.
-        return plan, plan.folded(made)
-    return plan, frames_of(made[0]).concat(made)
+    rows = sum(len(part) for _, part in parts)
+    return plan, made[0] if len(made) == 1 else shares.pack(plan, made, rows)
 
 
 def _arrays(states: Any, meta: Any, others: Sequence[Hashable]) -> tuple[Any, ...] | None:
@@ -242,8 +239,8 @@ def _without(states: Any, others: Sequence[Hashable]) -> Any:
     return states.drop(columns=others) if others else states
 
 
-def _owned(
-    plan: Plan, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable], ranges: int
+def _by_range(
+    plan: Any, states: Any, columns: tuple[Any, ...], others: Sequence[Hashable], ranges: int
 ) -> PartitionedColumns:
     """Return states by hash range, numbered if there are `others`."""
     encoder, encoded = plan.encoder, plan.encoded(states)
@@ -254,8 +251,8 @@ def _owned(
     )
 
 
-def _pickled(states: Any, numbers: Any, counts: np.ndarray) -> tuple[list[Any], list[int]]:
-    """Return the other columns pickled for each rank, and their row numbers.
+def _pickle(states: Any, numbers: Any, counts: np.ndarray) -> tuple[list[Any], list[int]]:
+    """Return columns that are no arrays as the bytes of a frame for each rank, and their numbers.
 
     A rank that gets no rows gets no bytes.
     """
@@ -268,7 +265,7 @@ def _pickled(states: Any, numbers: Any, counts: np.ndarray) -> tuple[list[Any], 
 
 
 def _pieces(
-    plan: Plan,
+    plan: Any,
     others: Sequence[Hashable],
     rows: np.ndarray,
     came: Received,
@@ -278,7 +275,7 @@ def _pieces(
 
     Parameters
     ----------
-    plan : GroupPlan or DistinctRows
+    plan : Any
     others : list of label
         The columns that are no arrays.
     rows : array of int64
@@ -317,20 +314,6 @@ def _pieces(
             if start < end:
                 made[number].append(piece.iloc[start:end].reset_index(drop=True))
     return made
-
-
-def _folded(plan: Plan, pieces: list[Any], categories: Sequence[Categories]) -> Any:
-    """Return the result of the states, or rows, of a hash range.
-
-    `categories` are those of all partitions, where they are not those of the plan.
-    """
-    if isinstance(plan, GroupPlan) and any(categories):
-        plan = united(plan, categories)
-        dtypes = plan.states_meta.dtypes.to_dict()
-        pieces = [recoded(each, dtypes) for each in pieces or [plan.states_meta]]
-    if not pieces:
-        return plan.meta
-    return plan.result(plan.folded(pieces))
 
 
 def _slices(counts: np.ndarray) -> list[slice]:

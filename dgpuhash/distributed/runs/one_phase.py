@@ -1,4 +1,4 @@
-"""Expressions with one partition per hash range, computed by one collective if possible."""
+"""Expressions with a partition a hash range, made in one phase on all workers if possible."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dgpuhash.distributed.cluster.dask_internals import (
     new_collection,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
-from dgpuhash.distributed.query.groups_collective import GroupShares, Step, collective_groups
-from dgpuhash.distributed.query.results import ResultExpr
+from dgpuhash.distributed.runs.collective import RangeShares, Step, answers_of_ranges
+from dgpuhash.distributed.runs.results import ResultExpr
 from dgpuhash.errors import ClosedError, UnsupportedError
 
 # What ranks have in common, by the name of the expression.
-_shares: dict[str, CachedPickle[GroupShares]] = {}
+_shares: dict[str, CachedPickle[RangeShares]] = {}
 _MOST_SHARES = 64
 
 
@@ -35,8 +35,8 @@ class RangesExpr(ResultExpr):
         """The number of hash ranges."""
         return int(self.operand("ranges"))
 
-    def answered(self) -> list[Any] | None:
-        """Return futures of the results by hash range; None if tasks must compute them."""
+    def answers(self) -> list[Any] | None:
+        """Return futures of the answer of each hash range; None where it takes tasks."""
         return None
 
     def _divisions(self) -> tuple[None, ...]:
@@ -51,8 +51,8 @@ class RangesExpr(ResultExpr):
         return None
 
     def _in_one_phase(self) -> Expr | None:
-        """Return the results for persisted frames, by a collective on all workers."""
-        layer = self.answered() if self.operand("_partitions") is None else None
+        """Return the answers where one phase on all workers can make them: persisted frames."""
+        layer = self.answers() if self.operand("_partitions") is None else None
         if layer is None:
             return None
         keys = [future.key for future in layer]
@@ -62,8 +62,8 @@ class RangesExpr(ResultExpr):
         )  # fmt: skip
 
 
-def answered_in_one_phase(
-    name: str, frame: Expr, shares_by: Callable[[tuple[Step, ...]], GroupShares]
+def answers_in_one_phase(
+    name: str, frame: Expr, shares_by: Callable[[tuple[Step, ...]], RangeShares]
 ) -> list[Any] | None:
     """Return futures of the results by hash range; None unless the frame is persisted.
 
@@ -76,7 +76,7 @@ def answered_in_one_phase(
     shares_by : callable
         What ranks have in common, by the steps from what is persisted to these rows.
     """
-    found = _persisted(frame)
+    found = _source_of(frame)
     if found is None:
         return None
     try:
@@ -88,11 +88,11 @@ def answered_in_one_phase(
     if shares is None:
         shares = CachedPickle.of(shares_by(tuple(steps)))
         put_in_cache(_shares, name, shares, _MOST_SHARES)
-    return collective_groups(client, shares, new_collection(source))
+    return answers_of_ranges(client, shares, new_collection(source))
 
 
-def _persisted(frame: Expr) -> tuple[Expr, list[Step]] | None:
-    """Return the persisted frame below an expression, and the steps between them.
+def _source_of(frame: Expr) -> tuple[Expr, list[Step]] | None:
+    """Return the persisted frame that a frame is made of, and the steps from one to the other.
 
     None where there is no such. Answers of a persisted frame are made for that.
     """
@@ -105,17 +105,17 @@ def _persisted(frame: Expr) -> tuple[Expr, list[Step]] | None:
     if isinstance(frame, Projection):
         step = operator.itemgetter(frame.operand("columns"))
     elif type(frame) is ToFrame:
-        step = functools.partial(_mapped, ToFrame.operation, frame._args[1:], frame._kwargs)
+        step = functools.partial(_apply, ToFrame.operation, frame._args[1:], frame._kwargs)
     elif isinstance(frame, MapPartitions) and frame.func.__module__.startswith("dgpuhash."):
         args = frame.args[1:]
         if any(isinstance(each, Expr) for each in [*args, *(frame.kwargs or {}).values()]):
             return None
-        step = functools.partial(_mapped, frame.func, args, frame.kwargs or {})
+        step = functools.partial(_apply, frame.func, args, frame.kwargs or {})
     else:
         return None
-    found = _persisted(frame.frame)
+    found = _source_of(frame.frame)
     return None if found is None else (found[0], [*found[1], step])
 
 
-def _mapped(func: Callable[..., Any], args: list[Any], options: dict[str, Any], part: Any) -> Any:
+def _apply(func: Callable[..., Any], args: list[Any], options: dict[str, Any], part: Any) -> Any:
     return func(part, *args, **options)

@@ -1,4 +1,4 @@
-"""Build cache: keep hash tables of persisted frames on the workers for later merges."""
+"""Builds of persisted frames, kept on the workers for the next merges."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class KeptBuilds:
         return len(self._kept)
 
     def keep_for(self, client: str, limit: int | None) -> None:
-        """Cache a client's builds from now on, up to a number of bytes."""
+        """Keep the builds of a client from now on, in at most `limit` bytes."""
         self._clients.setdefault(client, Keeping(limit)).limit = limit
         self._make_room(client)
 
@@ -118,12 +118,12 @@ class KeptBuilds:
             len(mine), nbytes, self._limit(keeping), keeping.again, keeping.dropped
         )  # fmt: skip
 
-    def built(self, key: Any, uid: str, workers: Iterable[str]) -> None:
-        """Cache a complete build, if its client has a cache and holds all inputs."""
+    def keep(self, key: Any, uid: str, workers: Iterable[str]) -> None:
+        """Keep a build that is complete, if its client wants that and holds all it was made of."""
         if not self._clients:
             return
         task = self._scheduler.tasks[key]
-        sources = list(_held(task))
+        sources = list(_sources(task))
         if not sources or None in sources or _marking(task):
             return
         for client in self._clients:
@@ -147,8 +147,8 @@ class KeptBuilds:
                 if build in self._kept:
                     self._drop(build)
 
-    def asked(self, tasks: Iterable[Any]) -> None:
-        """Count the builds that new tasks probe, and drop those that they would mark."""
+    def note(self, tasks: Iterable[Any]) -> None:
+        """Count the builds that new tasks ask, and drop those that they mark."""
         if not self._kept:
             return
         new = set(tasks)
@@ -175,7 +175,7 @@ class KeptBuilds:
         return sum(min(most, int(each * share) or most) for each in limits)
 
     def _make_room(self, client: str) -> None:
-        """Drop the least recently used builds until a client is within its limit."""
+        """Drop the builds in the order of their last use, until those of a client have room."""
         keeping = self._clients.get(client)
         if keeping is None:
             return
@@ -199,7 +199,7 @@ class KeptBuilds:
         self._make_room(client)
 
     def _drop(self, key: Any) -> None:
-        """Release a build; the loop frees it in its next turn if no task probes it."""
+        """Want a build no more; it is freed with the loop's next turn, unless a probe needs it."""
         for name in self._kept.pop(key).sources:
             self._by_source[name].discard(key)
             if not self._by_source[name]:
@@ -217,8 +217,8 @@ def task_name(key: Any) -> str:
     return str(key[0] if isinstance(key, tuple) else key)
 
 
-def _held(task: Any) -> Iterator[Any]:
-    """Yield the input tasks of a build whose results clients hold.
+def _sources(task: Any) -> Iterator[Any]:
+    """Yield the tasks that a build was made of whose results clients hold.
 
     None for those that nobody holds.
     """

@@ -1,4 +1,4 @@
-"""Count columns with integers rounded to floats in merges, as pandas does beside nulls.
+"""Count columns of integers rounded to floats, as pandas does beside nulls.
 
 Tasks log an event of the topic ``dgpuhash-rounded`` for each partition; the scheduler counts them.
 """

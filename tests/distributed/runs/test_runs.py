@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 def die_before_a_run_begins(once: Path) -> None:
     """Have the first task of all workers that has opened a run end its process."""
-    from dgpuhash.distributed.merge import runs
+    from dgpuhash.distributed.runs import run as runs
 
     begin = runs.begin_run
 

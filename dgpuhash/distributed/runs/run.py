@@ -1,4 +1,4 @@
-"""Scheduler plugin: free the workers' state of finished merges, restart it after a loss."""
+"""Runs on the scheduler: their workers, their ends, and new ones after a loss."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import (
     call_scheduler,
     call_worker,
-    encode_call,
     fire_and_forget,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.merge.kept import RECEIPT, KeptBuilds, KeptStats, task_name
-from dgpuhash.distributed.merge.rounding import RoundedColumns
-from dgpuhash.distributed.merge.stalls import StallWatch
+from dgpuhash.distributed.runs.kept import RECEIPT, KeptBuilds, KeptStats, task_name
+from dgpuhash.distributed.runs.rounding import RoundedColumns
+from dgpuhash.distributed.runs.stalls import StallWatch
 from dgpuhash.errors import IndexChanged, IndexLost
 
 Task = TypeVar("Task")
@@ -52,7 +51,7 @@ class Run:
     workers : tuple of str
         Addresses of the workers that hold it.
     free : bytes
-        Call that frees it on a worker, as `encode_call` returns it.
+        Call that frees it on a worker: `encode_call` of a function of its ``dask_worker``.
     answer : Any
         What the task that begins the run returns, also when it runs again.
     restarts : bool
@@ -72,10 +71,10 @@ class Run:
     homes: tuple[str, ...] = ()
 
 
-class MergeRuns(SchedulerPlugin):
-    """Scheduler plugin that frees runs after their tasks, and restarts them after a loss.
+class Runs(SchedulerPlugin):
+    """Scheduler plugin that frees runs when their tasks are over, and begins them again.
 
-    A run belongs to the key of its `seal`, the task that all probes depend on. It is over when that
+    A run belongs to the key of its seal, the task that all readers depend on. It is over when that
     task is released, erred or forgotten. When a worker of it is lost, its tasks begin again,
     together: the rows of a lost shard come from all partitions, and what it had found is lost too.
     """
@@ -103,7 +102,7 @@ class MergeRuns(SchedulerPlugin):
         if finish in AT_REST:
             self.kept.over(key)
         elif finish == "memory" and key in self.runs and self.runs[key].stays:
-            self.kept.built(key, self.runs[key].uid, self.runs[key].workers)
+            self.kept.keep(key, self.runs[key].uid, self.runs[key].workers)
         if key not in self.runs or finish not in AT_REST:
             return
         run = self.runs.pop(key)
@@ -130,8 +129,8 @@ class MergeRuns(SchedulerPlugin):
             self.begin_again(key, stimulus_id)
 
     def update_graph(self, scheduler: Any, *, tasks: list[Any], **kwargs: Any) -> None:
-        """Record the cached builds that a graph probes, and watch its tasks for stalls."""
-        self.kept.asked(tasks)
+        """Note the builds in use again; watch that the tasks go on."""
+        self.kept.note(tasks)
         self.stalls.note(tasks)
 
     async def close(self) -> None:
@@ -161,8 +160,8 @@ class MergeRuns(SchedulerPlugin):
         wanted = {task.key: "released" for task in tasks if task.state not in AT_REST}
         move_tasks(self.scheduler, wanted, stimulus_id)
 
-    def begun(self, key: Any, homes: tuple[str, ...]) -> None:
-        """Move results to their owners, and recompute marks of an earlier run."""
+    def begin(self, key: Any, homes: tuple[str, ...]) -> None:
+        """Have answers made at their homes, and marks again that were made in an earlier run."""
         seal = self.scheduler.tasks[key]
         for each in seal.dependents if homes else ():
             # Dask would run all of them where the seal's result lies.
@@ -181,11 +180,11 @@ class MergeRuns(SchedulerPlugin):
         """Free the workers' state of a run, also state that is still being created."""
         self.opening.pop(run.uid, None)
         for worker in run.workers:
-            fire_and_forget(_freed(self.scheduler, worker, run.free))
+            fire_and_forget(_free_on(self.scheduler, worker, run.free))
 
 
-async def _freed(scheduler: Any, worker: str, free: bytes) -> None:
-    """Free a worker's state of a run, with retries while the worker is silent.
+async def _free_on(scheduler: Any, worker: str, free: bytes) -> None:
+    """Free what a worker holds of a run, also when it is silent for a while.
 
     And once more: a worker that was stopped may open a shard after that, as it was told before.
     """
@@ -208,8 +207,8 @@ def free_run(client: Client, run: Run) -> None:
     call_scheduler(client, _free_run, run)
 
 
-def _plugin(scheduler: Any) -> MergeRuns:
-    found: MergeRuns = scheduler_plugin(scheduler, MergeRuns.name, lambda: MergeRuns(scheduler))
+def _plugin(scheduler: Any) -> Runs:
+    found: Runs = scheduler_plugin(scheduler, Runs.name, lambda: Runs(scheduler))
     return found
 
 
@@ -266,7 +265,7 @@ def begin_run(client: Client, key: Any, run: Run, *, announced: bool = False) ->
 
 
 def keep_builds(client: Client, limit: int | None) -> None:
-    """Cache builds of the client's persisted frames, up to a number of bytes."""
+    """Let builds of a client's frames stay for its next merges, in at most `limit` bytes."""
     call_scheduler(client, _keep, client.id, limit)
 
 
@@ -282,8 +281,8 @@ def kept_builds(client: Client) -> KeptStats | None:
 
 
 def rounded_columns(client: Client, uid: str) -> Counter[str]:
-    """Return in how many partitions merges of a uid rounded columns (see `LoggedRounding`)."""
-    found: Counter[str] = call_scheduler(client, _rounded, uid)
+    """Return in how many partitions merges of a uid have rounded columns (see `LoggedRounding`)."""
+    found: Counter[str] = call_scheduler(client, _rounding_of, uid)
     return found
 
 
@@ -301,7 +300,7 @@ async def _stats(client: str, dask_scheduler: Any) -> KeptStats | None:
     return kept.stats(client)
 
 
-def _rounded(uid: str, dask_scheduler: Any) -> Counter[str]:
+def _rounding_of(uid: str, dask_scheduler: Any) -> Counter[str]:
     return _plugin(dask_scheduler).rounded.of(uid)
 
 
@@ -346,7 +345,7 @@ def _begin(key: Any, run: Run, announced: bool, dask_scheduler: Any) -> tuple[st
     found = plugin.runs.setdefault(key, run)
     if found is run:
         plugin.opening.pop(run.uid, None)
-        plugin.begun(key, run.homes)
+        plugin.begin(key, run.homes)
     return found.uid, found.answer
 
 
@@ -446,8 +445,3 @@ def open_run(
             with suppress(IndexLost):
                 return attempt()
         return attempt()
-
-
-def free_call(function: Callable[..., None], *args: Any) -> bytes:
-    """Return the call that frees a run on a worker: ``function(*args, dask_worker=…)``."""
-    return encode_call(function, *args)

@@ -1,0 +1,1 @@
+"""Runs on the workers in the phases sink, finalize and source, for merges and groupbys alike."""
