@@ -38,8 +38,6 @@ class FoldReceipt:
 
     Attributes
     ----------
-    uid : str
-        The run whose owners these are.
     partition : int
     digest : str
         Of the rows that were reduced.
@@ -50,7 +48,6 @@ class FoldReceipt:
         The rows that stayed where they were, as a worker is not to have all of a key.
     """
 
-    uid: str
     partition: int
     digest: str
     rows: tuple[int, ...]

@@ -28,13 +28,12 @@ from dgpuhash.distributed.groupby.categories import UnknownCategories
 from dgpuhash.distributed.groupby.tasks import (
     GroupTask,
     answer_of_one,
-    reduce_partition,
     result_of,
-    seal_groups,
     whole_groups,
 )
 from dgpuhash.distributed.runs.collective import RangeShares
 from dgpuhash.distributed.runs.one_phase import RangesExpr, answers_in_one_phase
+from dgpuhash.distributed.runs.phases import SealExpr, SinkExpr
 from dgpuhash.distributed.runs.results import FewerExpr, has_objects
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.keys import Categories, recoded, united
@@ -133,8 +132,9 @@ class AskedExpr(SharedExpr):
         unknown = UnknownCategories.of(asked, meta, self.seeds)
         return asked.plan(meta, self.seeds).meta if unknown is None else unknown.meta()
 
-    def _packed_task(self) -> CachedPickle[GroupTask]:
-        """Return the common part of all tasks, pickled."""
+    @functools.cached_property
+    def _packed(self) -> CachedPickle[GroupTask]:
+        """What tasks have in common, as they get it."""
         plan = self.plan
         device, parts = "cuda" if plan.on_gpu else "cpu", self.frame.npartitions
         # Functions of a user run where owners have the rows.
@@ -150,26 +150,17 @@ class AskedExpr(SharedExpr):
         return made
 
 
-class ReduceExpr(AskedExpr, PartitionExpr):
-    """Reduce partitions to partial states.
+class ReduceExpr(AskedExpr, SinkExpr):
+    """Partitions reduced to states of groups.
 
     `fold` is the class of the expression that folds the states: no other one reads them.
     """
 
     _parameters = [*AskedExpr._parameters, "fold"]  # noqa: RUF012
 
-    @functools.cached_property
-    def _packed(self) -> CachedPickle[GroupTask]:
-        return self._packed_task()
 
-    def _task(self, name: Any, index: int) -> Task:
-        return Task(
-            name, reduce_partition, TaskRef((self.frame._name, index)), self._packed, index
-        )  # fmt: skip
-
-
-class FoldExpr(AskedExpr):
-    """Merge partial states on the owners of hash ranges; the only key is the seal task.
+class FoldExpr(AskedExpr, SealExpr):
+    """States of groups, which owners of hash ranges hold; its one key is their seal.
 
     `is_reduced` tells whether the frame is a `ReduceExpr`.
     """
@@ -180,12 +171,6 @@ class FoldExpr(AskedExpr):
     @property
     def _meta(self) -> Any:
         return self.plan.states_meta
-
-    def _divisions(self) -> tuple[None, None]:
-        return (None, None)
-
-    def _lower(self) -> Expr | None:
-        return None
 
     def reduced(self) -> FoldExpr:
         """Return partial states of partitions from separate tasks."""
@@ -202,15 +187,6 @@ class FoldExpr(AskedExpr):
             self.frame,
             lambda steps: GroupShares(self.plan, self.ranges, steps, self.shown),
         )
-
-    def _layer(self) -> dict[Any, Task]:
-        key, count = (self._name, 0), self.frame.npartitions
-        receipts = [TaskRef((self.frame._name, number)) for number in range(count)]
-        return {key: self._last(key, self._packed_task(), key, *receipts)}
-
-    def _last(self, key: Any, *args: Any) -> Task:
-        """Return the seal task, which depends on all partitions."""
-        return Task(key, seal_groups, *args)
 
 
 # What tasks have in common, by a plan, the number of hash ranges and that of few states: frames on
@@ -317,7 +293,7 @@ class SingleGroupsExpr(AskedExpr, PartitionExpr):
 
     def _task(self, name: Any, index: int) -> Task:
         frame = TaskRef((self.frame._name, index))
-        return Task(name, answer_of_one, frame, self._packed_task(), self.packed_shown)
+        return Task(name, answer_of_one, frame, self._packed, self.packed_shown)
 
 
 def groups_of(frame: Expr, asked: Asked, ranges: int, seeds: Any) -> GroupsExpr:

@@ -1,13 +1,13 @@
-"""Tasks of a groupby: start the run, reduce partitions, end the exchange, finalize."""
+"""Tasks of a groupby: its states, as a run, and the results of hash ranges."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from dask.sizeof import sizeof
@@ -35,76 +35,23 @@ from dgpuhash.distributed.groupby.owners import (
     drop_groups,
 )
 from dgpuhash.distributed.groupby.spilling import SpillingStates
-from dgpuhash.distributed.ingest.commit import shard_addresses
-from dgpuhash.distributed.merge.held import RESULT_NBYTES
+from dgpuhash.distributed.partition.descriptor import ShardAddress
 from dgpuhash.distributed.partition.hash_partition import cut_into_chunks
 from dgpuhash.distributed.partition.skew import HeavyKeys, heavy_candidates
-from dgpuhash.distributed.runs.results import together
-from dgpuhash.distributed.runs.run import (
-    Run,
-    announced_run,
-    begin_anew,
-    end_run,
-    lost_runs_again,
-    open_run,
+from dgpuhash.distributed.runs.phases import (
+    RESULT_NBYTES,
+    BufferedRows,
+    RunTask,
+    finalize,
+    source,
 )
+from dgpuhash.distributed.runs.results import together
+from dgpuhash.distributed.runs.run import Run, end_run
 from dgpuhash.distributed.shards.inbox import Exchange, Parcel
 from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
-
-# Reducing a partition and sending its states takes at least this often its bytes.
-REDUCING = 5
-
-
-@dataclass(frozen=True, slots=True)
-class GroupTask:
-    """Common arguments of a groupby's tasks.
-
-    Attributes
-    ----------
-    plan : GroupPlan
-    ranges : int
-        The number of hash ranges.
-    unknown : UnknownCategories, optional
-    ranked : tuple of int
-        The positions of the columns of which only values at some places are asked for; none where
-        the plan needs something else. Rows of heavy keys stay where they are then.
-    few, few_nbytes : int
-        The most states or rows of a partition that stay its result, and their most bytes: no owner
-        gets them unless another partition has more.
-    """
-
-    plan: GroupPlan
-    ranges: int
-    unknown: UnknownCategories | None = None
-    ranked: tuple[int, ...] = ()
-    few: int = 0
-    few_nbytes: int = 0
-
-    def are_few(self, states: Any) -> bool:
-        """Return whether a partition's states or rows are too few to need owners."""
-        fits = len(states) <= self.few
-        return fits and frames_of(states).rows_nbytes(states) <= self.few_nbytes
-
-    def reduced(self, part: Any, number: int) -> tuple[HeldStates, Any]:
-        """Return the states of a partition, and the codes of their keys if known."""
-        categories = PartCategories.of(self.plan, self.unknown, part)
-        states, codes = self.plan.reduce_part(part, number, self.few)
-        return HeldStates(number, states, categories), codes
-
-
-@dataclass(frozen=True, slots=True)
-class HeldStates:
-    """States of a partition that were too few to be sent to owners."""
-
-    partition: int
-    states: Any
-    categories: PartCategories
-
-    def __sizeof__(self) -> int:
-        return RESULT_NBYTES + sizeof(self.states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,26 +88,76 @@ class Standing:
         return RESULT_NBYTES + sizeof(self.result)
 
 
-def open_groups(task: CachedPickle[GroupTask], key: Any = None) -> tuple[Any, Opened]:
-    """Return a seal's key and its run; the first caller chooses owners and starts it.
+@dataclass(frozen=True, slots=True)
+class GroupTask(RunTask):
+    """What the tasks of a groupby have in common.
 
-    Without `key`, the current task reduces a partition for the seal.
+    Attributes
+    ----------
+    plan : GroupPlan
+    ranges : int
+        The number of hash ranges.
+    unknown : UnknownCategories, optional
+    ranked : tuple of int
+        The positions of the columns of which only values at some places are asked for; none where
+        the plan needs something else. Rows of heavy keys stay where they are then.
+    few, few_nbytes : int
+        The most states or rows of a partition that stay its result, and their most bytes: no owner
+        gets them unless another partition has more.
     """
-    return open_run(_open_states, task, key)
 
+    verb: ClassVar[str] = "groupby"
+    copies: ClassVar[int] = 5
+    plan: GroupPlan
+    ranges: int
+    unknown: UnknownCategories | None = None
+    ranked: tuple[int, ...] = ()
+    few: int = 0
+    few_nbytes: int = 0
 
-def _open_states(client: Client, packed: CachedPickle[GroupTask], key: Any) -> Opened:
-    """Return the run of the key, started on the current workers.
+    def opening(
+        self, uid: str, there: Sequence[ShardAddress], packed: CachedPickle[GroupTask]
+    ) -> tuple[Run, Sequence[Any]]:
+        workers = tuple(there[part % len(there)].worker for part in range(self.ranges))
+        holders = tuple(each.worker for each in there) if self.ranked else ()
+        opened, owners = Opened(uid, workers, holders), tuple(dict.fromkeys([*workers, *holders]))
+        run = Run(uid, owners, encode_call(drop_groups, uid), opened, homes=workers)
+        return run, (begin_states, packed, opened)
 
-    Raises IndexLost when one of them leaves meanwhile.
-    """
-    task, uid, there = packed.opened(), uuid.uuid4().hex, shard_addresses(client)
-    workers = tuple(there[part % len(there)].worker for part in range(task.ranges))
-    holders = tuple(each.worker for each in there) if task.ranked else ()
-    opened, owners = Opened(uid, workers, holders), tuple(dict.fromkeys([*workers, *holders]))
-    made = Run(uid, owners, encode_call(drop_groups, uid), opened, homes=workers)
-    opens = partial(run_on_workers, client, owners, begin_states, packed, opened)
-    return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
+    def sink(self, frame: Any, number: int) -> tuple[BufferedRows, Any]:
+        categories = PartCategories.of(self.plan, self.unknown, frame)
+        states, codes = self.plan.reduce_part(frame, number, self.few)
+        return BufferedRows(number, states, categories), codes
+
+    def are_few(self, rows: Any) -> bool:
+        return len(rows) <= self.few and frames_of(rows).rows_nbytes(rows) <= self.few_nbytes
+
+    def sender(
+        self, opened: Opened, buffered: BufferedRows, codes: Any, frame: Any
+    ) -> Callable[[], FoldReceipt]:
+        # States on a host are few for their rows, and the same whenever these are.
+        told = frame if hasattr(buffered.rows, "hash_values") else buffered.rows
+        exchange = FoldExchange(self, opened, buffered, codes, digest_of(told))
+        return partial(exchange.receipt, frame)
+
+    def finalize(
+        self, client: Client, key: Any, opened: Opened, receipts: list[FoldReceipt]
+    ) -> Standing:
+        owners = tuple(dict.fromkeys(opened.workers))
+        run_on_workers(client, owners, seal_states, opened.uid, receipts)
+        if any(receipt.held is not None for receipt in receipts):
+            rank_heavy(client, self, opened, receipts)
+        return Standing(opened.uid, key, opened.workers)
+
+    def finalize_buffered(self, key: Any, buffered: Sequence[BufferedRows]) -> Standing:
+        return Standing("", key, (), self.answer(buffered))
+
+    def answer(self, buffered: Sequence[BufferedRows]) -> Any:
+        """Return the answer of the states of all partitions."""
+        standing = SpillingStates(self.plan, 1, None)
+        for each in buffered:
+            standing.fold(each.rows)
+        return standing.result(self.unknown, [each.categories for each in buffered])
 
 
 def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> None:
@@ -179,11 +176,11 @@ class FoldExchange(Exchange):
     """
 
     def __init__(
-        self, task: GroupTask, opened: Opened, made: HeldStates, codes: Any, digest: str
+        self, task: GroupTask, opened: Opened, made: BufferedRows, codes: Any, digest: str
     ) -> None:
         self._worker, self._opened = current_worker(), opened
-        self._made, self._digest = replace(made, states=None), digest
-        number, attempt, states = made.partition, uuid.uuid4().hex, made.states
+        self._made, self._digest = replace(made, rows=None), digest
+        number, attempt, states = made.partition, uuid.uuid4().hex, made.rows
         plan, self._form = task.plan, task.plan.form_of(states)
         codes = plan.encoded(states).codes if codes is None else codes
         self._held: Held | None = None
@@ -216,9 +213,7 @@ class FoldExchange(Exchange):
         budget = plugin_of(worker).service(SecessionBudget)
         budget.result(putting, frame, worker, nbytes=self._nbytes)
         made = self._made
-        return FoldReceipt(
-            self._opened.uid, made.partition, self._digest, self._rows, made.categories, self._held
-        )
+        return FoldReceipt(made.partition, self._digest, self._rows, made.categories, self._held)
 
     async def put(self, part: int, parcel: Parcel) -> None:
         await call_handler(
@@ -227,31 +222,6 @@ class FoldExchange(Exchange):
             number=parcel.number, pieces=len(self._segments[part]), rows=self._rows[part],
             digest=self._digest, form=self._form,
         )  # fmt: skip
-
-
-def reduce_partition(
-    frame: Any, packed: CachedPickle[GroupTask], number: int
-) -> FoldReceipt | HeldStates:
-    """Reduce a partition, send its states to their owners, and return the receipt.
-
-    Few states are returned in its place. It may run more than once: each run is an attempt of its
-    own.
-    """
-    with raise_without_traceback(), memory_errors_of("groupby"):
-        task, memory = packed.opened(), plugin_of(current_worker()).shards.memory
-        if memory is not None:
-            memory.require_task(frame, REDUCING)
-        made, codes = task.reduced(frame, number)
-        if task.are_few(made.states):
-            return made
-        key, opened = open_groups(packed)
-        with lost_runs_again(key, opened.uid):
-            # States on a host are few for their rows, and the same whenever these are.
-            told = frame if hasattr(made.states, "hash_values") else made.states
-            exchange = FoldExchange(task, opened, made, codes, digest_of(told))
-            # What is sent is a copy.
-            del made, codes
-            return exchange.receipt(frame)
 
 
 def hold_heavy(
@@ -285,50 +255,14 @@ def rows_of_ranges(owners: Any, ranges: int) -> list[Any]:
     return [order[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
-def seal_groups(
-    packed: CachedPickle[GroupTask], key: Any, *reduced: FoldReceipt | HeldStates
-) -> Standing:
-    """Return the run once the owners have the states of every partition."""
-    with raise_without_traceback(), memory_errors_of("groupby"):
-        task = packed.opened()
-        held = [each for each in reduced if isinstance(each, HeldStates)]
-        if held and len(held) == len(reduced):
-            return Standing("", key, (), result_of_held(task, held))
-        client, (_, opened) = task_client(), open_groups(packed, key)
-        with lost_runs_again(key, opened.uid):
-            if any(isinstance(r, FoldReceipt) and r.uid != opened.uid for r in reduced):
-                # That run was freed when nobody wanted it.
-                begin_anew(client, key)
-            receipts = [
-                FoldExchange(task, opened, each, None, digest_of(each.states)).receipt(each.states)
-                if isinstance(each, HeldStates)
-                else each
-                for each in reduced
-            ]
-            run_on_workers(
-                client, tuple(dict.fromkeys(opened.workers)), seal_states, opened.uid, receipts
-            )
-            if any(receipt.held is not None for receipt in receipts):
-                rank_heavy(client, task, opened, receipts)
-            return Standing(opened.uid, key, opened.workers)
-
-
-def result_of_held(task: GroupTask, held: Sequence[HeldStates]) -> Any:
-    """Return the result of the few states of all partitions."""
-    standing = SpillingStates(task.plan, 1, None)
-    for each in held:
-        standing.fold(each.states)
-    return standing.result(task.unknown, [each.categories for each in held])
-
-
 def answer_of_one(frame: Any, packed: CachedPickle[GroupTask], shown: CachedPickle[Shown]) -> Any:
     """Return the final result of the only partition."""
     with raise_without_traceback(), memory_errors_of("groupby"):
         task = packed.opened()
-        made, _ = task.reduced(frame, 0)
+        made, _ = task.sink(frame, 0)
         if task.unknown is not None or made.categories.others:
-            return shown.opened()(result_of_held(task, [made]))
-        return shown.opened()(task.plan.result(made.states))
+            return shown.opened()(task.answer([made]))
+        return shown.opened()(task.plan.result(made.rows))
 
 
 def rank_heavy(
@@ -382,11 +316,7 @@ def result_of(
 
     Functions of a user tell nothing of no rows: `meta` does.
     """
-    with (
-        raise_without_traceback(),
-        memory_errors_of("groupby"),
-        lost_runs_again(sealed.key, sealed.uid),
-    ):
+    with source(sealed, "groupby"):
         found, worker = sealed.result, current_worker()
         if found is None:
             (found,) = sync(
@@ -402,13 +332,9 @@ def result_of(
 def whole_groups(
     shown: CachedPickle[Shown], packed: CachedPickle[GroupTask], key: Any, *reduced: Any
 ) -> Any:
-    """Seal the states, and return the final results of all hash ranges."""
-    sealed = seal_groups(packed, key, *reduced)
-    with (
-        raise_without_traceback(),
-        memory_errors_of("groupby"),
-        lost_runs_again(key, sealed.uid),
-    ):
+    """Seal the states, and return the answers of all hash ranges as they are shown."""
+    sealed = finalize(packed, key, *reduced)
+    with source(sealed, "groupby"):
         answers, worker = [sealed.result], current_worker()
         if sealed.result is None:
             answers = sync(worker.loop, _results, worker, sealed)

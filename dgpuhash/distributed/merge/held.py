@@ -5,11 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
-
-from dask.sizeof import sizeof
+from typing import Any
 
 from dgpuhash import backend, config
 from dgpuhash.distributed.cluster.dask_internals import memory_limit
@@ -17,11 +14,9 @@ from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.ingest.mode import REPLICATED
-from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
-from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.query.fetch import FINER
 from dgpuhash.distributed.query.result_limit import ResultLimit
-from dgpuhash.distributed.shards.inbox import Receipt
+from dgpuhash.distributed.runs.phases import BufferedRows
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.keys.encoding import KeyColumns
@@ -33,30 +28,6 @@ from dgpuhash.tables.memory_errors import memory_errors_of
 
 # A copy of all rows for each worker takes at most this part of its memory.
 COPY_SHARE = 4
-# Bytes of a task's result beside its rows: Dask asks each result how large it is.
-RESULT_NBYTES = 2**10
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRows:
-    """Build-side rows of a partition that were not sent to owners."""
-
-    rows: Any
-    partition: int
-
-    def __sizeof__(self) -> int:
-        return RESULT_NBYTES + sizeof(self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class SentRows:
-    """Confirmation that the owners of a run have the build-side rows of a partition."""
-
-    uid: str
-    receipt: Receipt
-
-
-Put: TypeAlias = SentRows | HeldRows
 
 
 def needs_shards(plan: PartitionPlan | DistinctPlan, unique: str) -> bool:
@@ -74,46 +45,34 @@ def are_few(rows: Any, most_nbytes: int) -> bool:
     return bool(most_nbytes) and frames_of(rows).nbytes(rows) <= most_nbytes
 
 
-def receipts_of(puts: Sequence[Put], change: CachedPickle[Change]) -> list[Receipt]:
-    """Return the receipts of all partitions, after sending the rows kept back so far."""
-    return [
-        shuffle_partition(each.rows, change, each.partition, each.partition)
-        if isinstance(each, HeldRows)
-        else each.receipt
-        for each in puts
-    ]
-
-
-def all_held(puts: Sequence[Put], like: Any) -> Any | None:
-    """Return the rows of all partitions in the form of `like`; None if an owner has some.
+def all_held(buffered: Sequence[BufferedRows], like: Any) -> Any:
+    """Return the rows of all partitions, as `like` has them.
 
     Raises ColumnError where those of one partition would be rounded beside those of another.
     """
-    store, rows = RowStore(like), [each.rows for each in puts if isinstance(each, HeldRows)]
-    if not rows or len(rows) < len(puts):
-        return None
-    for each in map(store.conform, rows):
+    store = RowStore(like)
+    for each in (store.conform(each.rows) for each in buffered):
         store.check_rounding(each)
         store.append(each)
     return store.frame()
 
 
-def hold_rows(frame: Any, plan: CachedPickle[PartitionPlan], number: int) -> HeldRows:
-    """Return the build rows of a partition, for each worker to fetch a copy."""
+def hold_rows(frame: Any, plan: CachedPickle[PartitionPlan], number: int) -> BufferedRows:
+    """Return the stored rows of a partition, of which each worker fetches a copy."""
     with raise_without_traceback(), memory_errors_of("merge"):
-        return HeldRows(plan.opened().stored(frame), number)
+        return BufferedRows(number, plan.opened().stored(frame))
 
 
-def merge_with_copy(frame: Any, plan: CachedPickle[PartitionPlan], *held: HeldRows) -> Any:
-    """Return the merge of a partition with a copy of all build rows."""
+def merge_with_copy(frame: Any, plan: CachedPickle[PartitionPlan], *held: BufferedRows) -> Any:
+    """Return the merge of a partition with the stored rows of all partitions of the other side."""
     with raise_without_traceback(), memory_errors_of("merge"):
         opened = plan.opened()
         make = partial(_copy_of, held, opened.stored_meta)
         return merge_with_rows(frame, known_keys.of(held[0].rows, "copy", make), opened)
 
 
-def _copy_of(held: Sequence[HeldRows], like: Any) -> Any:
-    """Return the rows of all partitions, concatenated once on each worker.
+def _copy_of(held: Sequence[BufferedRows], like: Any) -> Any:
+    """Return the rows of all partitions, put together once on each worker.
 
     Raises OutOfMemoryError when they are too large for this worker or its GPU.
     """

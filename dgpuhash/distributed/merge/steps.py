@@ -15,7 +15,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     determine_column_projection,
     tokenize_deterministic,
 )
-from dgpuhash.distributed.cluster.expressions import PartitionExpr, SharedExpr
+from dgpuhash.distributed.cluster.expressions import SharedExpr
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.merge.tails import stored_rows, tail
 from dgpuhash.distributed.merge.tasks import (
@@ -23,13 +23,12 @@ from dgpuhash.distributed.merge.tasks import (
     ProbeTask,
     confirm,
     open_marks,
-    put_rows,
-    seal,
 )
 from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.runs.collective import RangeShares
+from dgpuhash.distributed.runs.kept import RECEIPT
 from dgpuhash.distributed.runs.one_phase import RangesExpr, answers_in_one_phase
-from dgpuhash.distributed.runs.run import RECEIPT
+from dgpuhash.distributed.runs.phases import SealExpr, SinkExpr
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.grouped.aggregation import LabelledResults
 from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
@@ -69,15 +68,12 @@ class StoringExpr(SharedExpr):
         return CachedPickle.of(BuildTask(self.stored.plan, *how))
 
 
-class PutExpr(StoringExpr, PartitionExpr):
-    """Send partitions of the build side to the owners of their rows."""
-
-    def _task(self, name: Any, index: int) -> Task:
-        return Task(name, put_rows, TaskRef((self.frame._name, index)), self._packed, index)
+class PutExpr(StoringExpr, SinkExpr):
+    """Partitions of the stored side, sent to the owners of their rows."""
 
 
-class BuildExpr(StoringExpr):
-    """Shards of a frame's rows for probes; the only key is the seal task.
+class BuildExpr(StoringExpr, SealExpr):
+    """Shards with the rows of a frame while probes ask them; its one key is their seal.
 
     `is_put` tells whether the frame is a `PutExpr`.
     """
@@ -89,21 +85,10 @@ class BuildExpr(StoringExpr):
     def _meta(self) -> Any:
         return self.stored.plan.stored_meta
 
-    def _divisions(self) -> tuple[None, None]:
-        return (None, None)
-
-    def _lower(self) -> None:
-        return None
-
     def put(self) -> BuildExpr:
         """Return shards filled by put tasks, one per partition."""
         how = self.operands[1:6]
         return BuildExpr(PutExpr(self.frame, *how), *how, True)
-
-    def _layer(self) -> dict[Any, Task]:
-        key, count = (self._name, 0), self.frame.npartitions
-        puts = (TaskRef((self.frame._name, number)) for number in range(count))
-        return {key: Task(key, seal, self._packed, key, *puts)}
 
 
 class GatedExpr(Blockwise):

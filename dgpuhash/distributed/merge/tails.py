@@ -12,26 +12,21 @@ from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
 from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_payload
-from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.merge.tasks import Built, ProbeReceipt, ProbeTask
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
 from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.query.result_limit import ResultLimit
-from dgpuhash.distributed.runs.run import begin_anew, lost_runs_again
+from dgpuhash.distributed.runs.phases import source
+from dgpuhash.distributed.runs.run import begin_anew
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.merge.distinct import DistinctPlan
-from dgpuhash.tables.memory_errors import memory_errors_of
 
 RANGES = "use more hash ranges (npartitions=), or workers with more memory"
 
 
 def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: ProbeReceipt) -> Any:
-    """Return the unmatched build rows of a hash range."""
-    with (
-        raise_without_traceback(),
-        memory_errors_of("merge"),
-        lost_runs_again(sealed.key, sealed.uid),
-    ):
+    """Return the stored rows of a hash range that no partition has found."""
+    with source(sealed, "merge"):
         if any(each.uid != sealed.uid for each in receipts):
             # They marked rows of a run that is over, and all puts have begun another since.
             begin_anew(task_client(), sealed.key)
@@ -47,11 +42,7 @@ def stored_rows(
 
     Rows that are few have no owners: all of them are the first hash range's.
     """
-    with (
-        raise_without_traceback(),
-        memory_errors_of("merge"),
-        lost_runs_again(built.key, built.uid),
-    ):
+    with source(built, "merge"):
         if built.rows is not None:
             assert plan is not None
             return plan.opened().restored(built.rows.iloc[:0] if number else built.rows)

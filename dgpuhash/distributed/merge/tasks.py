@@ -1,21 +1,20 @@
-"""Tasks of a merge: send build rows, seal the build, probe it, confirm matches."""
+"""Tasks of a merge: its build, as a run, and probes of it."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import uuid
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dask.sizeof import sizeof
 from distributed import Client
 
-from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import sync
-from dgpuhash.distributed.cluster.host import NAME, current_worker, plugin_of
+from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler, encode_call
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
@@ -23,33 +22,17 @@ from dgpuhash.distributed.ingest.commit import (
     change_to,
     open_change,
     prepare_shards,
-    shard_addresses,
 )
 from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
-from dgpuhash.distributed.merge.held import (
-    RESULT_NBYTES,
-    HeldRows,
-    Put,
-    SentRows,
-    all_held,
-    are_few,
-    merge_with_rows,
-    receipts_of,
-)
+from dgpuhash.distributed.merge.held import all_held, are_few, merge_with_rows
 from dgpuhash.distributed.partition.change import Change
-from dgpuhash.distributed.partition.descriptor import Descriptor
+from dgpuhash.distributed.partition.descriptor import Descriptor, ShardAddress
 from dgpuhash.distributed.partition.skew import NO_HEAVY
 from dgpuhash.distributed.query.fetch import encoded
 from dgpuhash.distributed.query.merge_tasks import Probe
-from dgpuhash.distributed.runs.run import (
-    Run,
-    announced_run,
-    begin_anew,
-    begin_run,
-    current_run,
-    lost_runs_again,
-    open_run,
-)
+from dgpuhash.distributed.runs.phases import RESULT_NBYTES, BufferedRows, RunTask, source
+from dgpuhash.distributed.runs.run import Run, begin_run, current_run, lost_runs_again
+from dgpuhash.distributed.shards.inbox import Receipt
 from dgpuhash.distributed.shards.worker_memory import release_arrow
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames import frames_of
@@ -57,38 +40,6 @@ from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.frames.merge.keys import MergeError
 from dgpuhash.frames.merge.partition import PartitionPlan
-from dgpuhash.tables.memory_errors import memory_errors_of
-
-# Sending the rows of a partition takes at least this often their bytes.
-SENDING = 3
-
-
-@dataclass(frozen=True, slots=True)
-class BuildTask:
-    """Common arguments of a build's tasks.
-
-    Attributes
-    ----------
-    plan : PartitionPlan
-        Of any merge that stores these rows.
-    ranges : int
-        The most shards, and hash ranges.
-    seeds : KeySeeds
-        Of the keys: the same rows are in a hash range whenever it is computed.
-    unique : str
-        Text of the error when a key has two rows; empty where it may.
-    partitions : int
-        Number of partitions that are put.
-    held_nbytes : int
-        Rows of at most so many bytes, in all partitions, go to probes, and not to owners.
-    """
-
-    plan: PartitionPlan | DistinctPlan
-    ranges: int
-    seeds: KeySeeds
-    unique: str
-    partitions: int
-    held_nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,88 +84,95 @@ class Built:
         return RESULT_NBYTES + sizeof(self.rows)
 
 
-def open_build(task: CachedPickle[BuildTask], key: Any = None) -> tuple[Any, Opened]:
-    """Return a seal's key and its run; the first caller chooses owners and opens shards.
+@dataclass(frozen=True, slots=True)
+class BuildTask(RunTask):
+    """What the tasks of a build have in common.
 
-    Without `key`, the current task puts a partition for the seal.
+    Attributes
+    ----------
+    plan : PartitionPlan
+        Of any merge that stores these rows.
+    ranges : int
+        The most shards, and hash ranges.
+    seeds : KeySeeds
+        Of the keys: the same rows are in a hash range whenever it is computed.
+    unique : str
+        Text of the error when a key has two rows; empty where it may.
+    partitions : int
+        Number of partitions that are put.
+    held_nbytes : int
+        Rows of at most so many bytes, in all partitions, go to probes, and not to owners.
     """
-    return open_run(_open_shards, task, key)
 
+    verb: ClassVar[str] = "merge"
+    copies: ClassVar[int] = 3
+    plan: PartitionPlan | DistinctPlan
+    ranges: int
+    seeds: KeySeeds
+    unique: str
+    partitions: int
+    held_nbytes: int
 
-def _open_shards(client: Client, packed: CachedPickle[BuildTask], key: Any) -> Opened:
-    """Return the run of the key, started on the current workers.
+    def opening(
+        self, uid: str, there: Sequence[ShardAddress], packed: CachedPickle[BuildTask]
+    ) -> tuple[Run, Sequence[Any]]:
+        descriptor = Descriptor(
+            uid=uid,
+            name=f"merge-{uid}",
+            epoch=1,
+            shards=tuple(there[: self.ranges]),
+            encoder=replace(self.plan.encoder(), seeds=self.seeds),
+            meta=self.plan.stored_meta,
+            unique=True if self.unique else None,
+            device=frames_of(self.plan.stored_meta).device,
+        )
+        change = replace(change_to(descriptor, "build"), partitions=self.partitions, spills=True)
+        distinct = isinstance(self.plan, DistinctPlan)
+        if distinct:
+            # Rows of a key stay together.
+            change = replace(change, heavy=NO_HEAVY)
+        opened = Opened(uid, CachedPickle.of(descriptor), CachedPickle.of(change))
+        workers = tuple(change.workers)
+        # Where no partition probes, each hash range is read by itself.
+        homes = workers if distinct and len(workers) == self.ranges else ()
+        run = Run(uid, workers, encode_call(free_shard, uid), opened, stays=True, homes=homes)
+        return run, (open_change, change)
 
-    Raises IndexLost when one of them leaves meanwhile.
-    """
-    build, run = packed.opened(), uuid.uuid4().hex
-    descriptor = Descriptor(
-        uid=run,
-        name=f"merge-{run}",
-        epoch=1,
-        shards=shard_addresses(client)[: build.ranges],
-        encoder=replace(build.plan.encoder(), seeds=build.seeds),
-        meta=build.plan.stored_meta,
-        unique=True if build.unique else None,
-        device=frames_of(build.plan.stored_meta).device,
-    )
-    change = replace(change_to(descriptor, "build"), partitions=build.partitions, spills=True)
-    if isinstance(build.plan, DistinctPlan):
-        # Rows of a key stay together.
-        change = replace(change, heavy=NO_HEAVY)
-    opened = Opened(run, CachedPickle.of(descriptor), CachedPickle.of(change))
-    made = Run(run, tuple(change.workers), encode_call(free_shard, run), opened, stays=True)
-    if isinstance(build.plan, DistinctPlan) and len(descriptor.shards) == build.ranges:
-        # No partition probes: each hash range is read by itself.
-        made = replace(made, homes=tuple(change.workers))
-    opens = functools.partial(run_on_workers, client, change.workers, open_change, change)
-    return announced_run(client, key, made, opens)  # type: ignore[no-any-return]
+    def sink(self, frame: Any, number: int) -> tuple[BufferedRows, Any]:
+        return BufferedRows(number, self.plan.stored(frame)), None
+
+    def are_few(self, rows: Any) -> bool:
+        return are_few(rows, self.held_nbytes // self.partitions)
+
+    def sender(
+        self, opened: Opened, buffered: BufferedRows, codes: Any, frame: Any
+    ) -> Callable[[], Receipt]:
+        number = buffered.partition
+        return functools.partial(shuffle_partition, buffered.rows, opened.change, number, number)
+
+    def finalize(self, client: Client, key: Any, opened: Opened, receipts: list[Receipt]) -> Built:
+        try:
+            heavy = prepare_shards(client, opened.change.opened(), receipts)
+        except ColumnError:
+            if not self.unique:
+                raise
+            raise MergeError(
+                f"{self.unique}; drop the doubles (drop_duplicates), or leave validate= out"
+            ) from None
+        descriptor = replace(opened.descriptor.opened(), heavy=heavy)
+        return Built(opened.uid, key, CachedPickle.of(descriptor))
+
+    def finalize_buffered(self, key: Any, buffered: Sequence[BufferedRows]) -> Built:
+        rows = all_held(buffered, self.plan.stored_meta)
+        made = Built(uuid.uuid4().hex, key)
+        begin_run(task_client(), key, Run(made.uid, (), b"", made, stays=True))
+        return replace(made, rows=rows)
 
 
 def free_shard(uid: str, dask_worker: Any) -> None:
     host = dask_worker.plugins.get(NAME)
     if host is not None:
         host.shards.drop(uid)
-
-
-def put_rows(frame: Any, task: CachedPickle[BuildTask], number: int) -> Put:
-    """Send a partition's rows to their owners; return the receipt, or the rows if few."""
-    with raise_without_traceback():
-        build, memory = task.opened(), plugin_of(current_worker()).shards.memory
-        if memory is not None:
-            memory.require_task(frame, SENDING)
-        rows = build.plan.stored(frame)
-        if are_few(rows, build.held_nbytes // build.partitions):
-            return HeldRows(rows, number)
-        key, opened = open_build(task)
-        with lost_runs_again(key, opened.uid):
-            return SentRows(opened.uid, shuffle_partition(rows, opened.change, number, number))
-
-
-def seal(task: CachedPickle[BuildTask], key: Any, *puts: Put) -> Built:
-    """Make the build visible to probes; send rows that were kept back, unless all were."""
-    with raise_without_traceback(), memory_errors_of("merge"):
-        build, client = task.opened(), task_client()
-        rows = all_held(puts, build.plan.stored_meta)
-        if rows is not None:
-            made = Built(uuid.uuid4().hex, key)
-            begin_run(client, key, Run(made.uid, (), b"", made, stays=True))
-            return replace(made, rows=rows)
-        _, opened = open_build(task, key)
-        with lost_runs_again(key, opened.uid):
-            if any(isinstance(each, SentRows) and each.uid != opened.uid for each in puts):
-                # That run was freed when nobody wanted it.
-                begin_anew(client, key)
-            receipts = receipts_of(puts, opened.change)
-            try:
-                heavy = prepare_shards(client, opened.change.opened(), receipts)
-            except ColumnError:
-                if not build.unique:
-                    raise
-                raise MergeError(
-                    f"{build.unique}; drop the doubles (drop_duplicates), or leave validate= out"
-                ) from None
-            descriptor = replace(opened.descriptor.opened(), heavy=heavy)
-            return Built(opened.uid, key, CachedPickle.of(descriptor))
 
 
 def open_marks(descriptor: CachedPickle[Descriptor], key: Any) -> Built:
@@ -259,11 +217,7 @@ class ProbeTask:
 
     def __call__(self, frame: Any, sealed: Built, *checks: Built) -> Any:
         del checks
-        with (
-            raise_without_traceback(),
-            memory_errors_of("merge"),
-            lost_runs_again(sealed.key, sealed.uid),
-        ):
+        with source(sealed, "merge"):
             try:
                 if sealed.rows is not None:
                     plan = self.plan.opened()

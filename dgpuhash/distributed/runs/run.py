@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -19,8 +19,6 @@ from dgpuhash.distributed.cluster.rpc import (
     call_worker,
     fire_and_forget,
 )
-from dgpuhash.distributed.cluster.serialization import CachedPickle
-from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.runs.kept import RECEIPT, KeptBuilds, KeptStats, task_name
 from dgpuhash.distributed.runs.rounding import RoundedColumns
 from dgpuhash.distributed.runs.stalls import StallWatch
@@ -29,8 +27,6 @@ from dgpuhash.errors import IndexChanged, IndexLost
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-# Attempts to begin a run while workers leave.
-OPENINGS = 5
 # Seconds that the scheduler has to notice that a worker of a run is gone, and between two looks.
 NOTICE_SECONDS = 20.0
 LOOK_SECONDS = 0.05
@@ -422,26 +418,3 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
         if key and call_scheduler(task_client(), _is_over, key, uid):
             raise Reschedule from None
         raise
-
-
-def open_run(
-    begin: Callable[[Client, CachedPickle[Task], Any], Answer], task: CachedPickle[Task], key: Any
-) -> tuple[Any, Answer]:
-    """Return a seal's key and the opening result of its run; `begin` starts it if needed.
-
-    It is called again where a worker leaves meanwhile. Without `key`, the seal is that of the
-    current task.
-    """
-    with raise_without_traceback():
-        client, own = task_client(), current_worker().get_current_task()
-
-        def attempt() -> tuple[Any, Answer]:
-            seal, found = (
-                run_of_part(client, own) if key is None else (key, current_run(client, key))
-            )
-            return seal, begin(client, task, seal) if found is None else found
-
-        for _ in range(OPENINGS - 1):
-            with suppress(IndexLost):
-                return attempt()
-        return attempt()

@@ -16,7 +16,8 @@ from gate import Gate, read_halfway
 
 import dgpuhash
 from dgpuhash.distributed.groupby import steps
-from dgpuhash.distributed.groupby.tasks import reduce_partition
+from dgpuhash.distributed.runs import phases
+from dgpuhash.distributed.runs.phases import sink
 from dgpuhash.errors import UnsupportedError
 
 pytestmark = pytest.mark.cluster
@@ -100,7 +101,7 @@ def test_killed_while_results_are_read(cluster, rows, tmp_path, monkeypatch, few
 
 
 def test_tasks_that_run_twice_count_once(threads, rows, monkeypatch):
-    monkeypatch.setattr(steps, "reduce_partition", twice)
+    monkeypatch.setattr(phases, "sink", twice)
     result = dgpuhash.groupby(lazy(rows, 4), "k").agg(n=("v", "size"), v=("v", "sum"))
     wanted = rows.groupby("k").agg(n=("v", "size"), v=("v", "sum"))
     pd.testing.assert_frame_equal(result.compute().sort_index(), wanted)
@@ -108,17 +109,17 @@ def test_tasks_that_run_twice_count_once(threads, rows, monkeypatch):
 
 def twice(frame: Any, *args: Any) -> Any:
     """Reduce a partition in two attempts; tell of the second."""
-    reduce_partition(frame, *args)
-    return reduce_partition(frame, *args)
+    sink(frame, *args)
+    return sink(frame, *args)
 
 
 @pytest.mark.parametrize("changed", ["k", "v"])
 def test_a_partition_that_comes_out_otherwise_is_refused(threads, rows, monkeypatch, changed):
     def otherwise(frame: Any, *args: Any) -> Any:
-        reduce_partition(frame, *args)
-        return reduce_partition(frame.assign(**{changed: frame[changed].to_numpy() + 0.25}), *args)
+        sink(frame, *args)
+        return sink(frame.assign(**{changed: frame[changed].to_numpy() + 0.25}), *args)
 
-    monkeypatch.setattr(steps, "reduce_partition", otherwise)
+    monkeypatch.setattr(phases, "sink", otherwise)
     source = lazy(rows.astype({"v": "float64", "k": "float64"}), 3)
     with pytest.raises(UnsupportedError, match="deterministic"):
         dgpuhash.groupby(source, "k").sum().compute()

@@ -15,11 +15,13 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
-from dgpuhash.distributed.groupby import spilling, steps, tasks
+from dgpuhash.distributed.groupby import spilling, tasks
 from dgpuhash.distributed.groupby.heavy.held import HeldRows
 from dgpuhash.distributed.groupby.heavy.rounds import found_by_counts
 from dgpuhash.distributed.groupby.owners import GroupOwners
 from dgpuhash.distributed.partition import skew
+from dgpuhash.distributed.runs import phases
+from dgpuhash.distributed.runs.phases import sink
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.result import ranked_columns, result_of_places
@@ -125,11 +127,12 @@ def sent(monkeypatch) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
 
     def watched(frame: Any, *args: Any) -> Any:
-        receipt = tasks.reduce_partition(frame, *args)
-        found.append((sum(receipt.rows), len(frame) - sum(receipt.rows)))
-        return receipt
+        sent = sink(frame, *args)
+        rows = sum(sent.receipt.rows)
+        found.append((rows, len(frame) - rows))
+        return sent
 
-    monkeypatch.setattr(steps, "reduce_partition", watched)
+    monkeypatch.setattr(phases, "sink", watched)
     return found
 
 
@@ -204,13 +207,13 @@ def test_tasks_that_run_twice_or_on_a_late_worker(threads, rows, sent, monkeypat
         return hold(worker, made, *args)
 
     def twice(frame: Any, *args: Any) -> Any:
-        tasks.reduce_partition(frame, *args)
+        sink(frame, *args)
         monkeypatch.setattr(tasks, "hold_heavy", late)
         try:
-            return tasks.reduce_partition(frame, *args)
+            return sink(frame, *args)
         finally:
             monkeypatch.setattr(tasks, "hold_heavy", hold)
 
-    monkeypatch.setattr(steps, "reduce_partition", twice)
+    monkeypatch.setattr(phases, "sink", twice)
     ours = dgpuhash.groupby(lazy(rows, 4), "k")["v"].median()
     alike(ours, rows.groupby("k")["v"].median())
