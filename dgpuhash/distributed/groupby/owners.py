@@ -15,11 +15,9 @@ from dgpuhash.distributed.cluster.serialization import concat_payloads, to_messa
 from dgpuhash.distributed.groupby.categories import PartCategories, UnknownCategories
 from dgpuhash.distributed.groupby.heavy.held import Held, HeldRows, Target
 from dgpuhash.distributed.groupby.heavy.rounds import Found
-from dgpuhash.distributed.groupby.spilling import SpillingStates, most_nbytes, most_on_gpu, share_of
+from dgpuhash.distributed.groupby.spilling import SpillingStates
 from dgpuhash.distributed.partition.skew import HeavyKeys
 from dgpuhash.distributed.shards.plugin import replying
-from dgpuhash.distributed.shards.spilling import WRITTEN_AT_ONCE
-from dgpuhash.distributed.shards.worker_memory import WorkerMemory
 from dgpuhash.errors import IndexLost, UnsupportedError
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
@@ -117,10 +115,6 @@ class GroupOwners:
         self.runs: dict[str, dict[int, RangeStates]] = {}
         self.held: dict[str, HeldRows] = {}
         self._host: Any = None
-        self._memory: WorkerMemory | None = None
-        self._share = 0
-        #: The most bytes that all states and rows may have by now.
-        self._most = 0
 
     def open(
         self,
@@ -141,15 +135,12 @@ class GroupOwners:
             rpc_handlers(host.worker)[FOLD] = replying(self.fold)
             rpc_handlers(host.worker)[HOLD] = replying(self.hold)
             rpc_handlers(host.worker)[RESULT] = replying(self.told)
-        self._memory = host.shards.memory
-        if self._memory is not None and not self.runs:
-            self._share = share_of(self._memory)
+        memory = host.shards.memory
         self.runs[uid] = {
-            part: RangeStates(plan, SpillingStates(plan, ranges, self._memory), unknown)
-            for part in parts
+            part: RangeStates(plan, SpillingStates(plan, ranges, memory), unknown) for part in parts
         }
         if ranked:
-            self.held[uid] = HeldRows(plan, ranked, self._memory)
+            self.held[uid] = HeldRows(plan, ranked, memory)
 
     def drop(self, uid: str) -> None:
         """Free the states of a run."""
@@ -160,40 +151,15 @@ class GroupOwners:
                 states.free()
 
     def _fold(self, states: RangeStates, payloads: Sequence[Any], form: int) -> None:
-        """Merge the states of a partition; spill the largest states beyond the memory share."""
+        """Fold the states of a partition; write the largest beyond the share of all."""
         here = states.states
         before = 0 if here is None else here.nbytes
         states.fold(payloads, form)
-        self._write_largest(0 if here is None else here.nbytes - before)
+        self._make_room(0 if here is None else here.nbytes - before)
 
-    def _write_largest(self, more: int) -> None:
-        """Spill the largest states or rows if `more` new bytes exceed the memory."""
-        memory = self._memory
-        if memory is None:
-            return
-        # All ranges are only looked at where they may have too much: there may be very many.
-        self._most += max(0, more)
-        if self._most <= min(self._share, WRITTEN_AT_ONCE):
-            return
-        self._most = 0
-        for on_gpu in (False, True):
-            while held := self._held(on_gpu=on_gpu):
-                most = most_on_gpu() if on_gpu else most_nbytes(memory, self._share)
-                if (nbytes := sum(each.nbytes for each in held)) <= most:
-                    self._most += nbytes
-                    break
-                max(held, key=lambda each: each.nbytes).spill()
-
-    def _held(self, *, on_gpu: bool) -> list[Any]:
-        """Return the states and rows in host memory, or in GPU memory."""
-        there: list[Any] = [] if on_gpu else list(self.held.values())
-        there += [
-            each.states
-            for run in list(self.runs.values())
-            for each in run.values()
-            if each.states is not None and each.states.on_gpu is on_gpu
-        ]
-        return [each for each in there if each.nbytes]
+    def _make_room(self, more: int) -> None:
+        if (memory := self._host.shards.memory) is not None:
+            memory.spills.make_room(more)
 
     def _states(self, uid: str, part: int) -> RangeStates:
         found = self.runs.get(uid, {}).get(part)
@@ -250,7 +216,7 @@ class GroupOwners:
         before = held.nbytes
         with memory_errors_of("groupby"):
             held.add(partition, attempt, rows)
-        self._write_largest(held.nbytes - before)
+        self._make_room(held.nbytes - before)
 
     def choose(
         self, uid: str, attempts: Sequence[tuple[int, str]], heavy: HeavyKeys

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from dgpuhash import backend
 from dgpuhash.distributed.groupby.categories import PartCategories, UnknownCategories
 from dgpuhash.distributed.groupby.heavy.rounds import Found
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
-from dgpuhash.distributed.shards.spilling import SHARE, WRITTEN_AT_ONCE, range_of
-from dgpuhash.distributed.shards.worker_memory import WorkerMemory, release_arrow
+from dgpuhash.distributed.shards.spilling import range_of
+from dgpuhash.distributed.shards.worker_memory import Spillable, WorkerMemory, release_arrow
 from dgpuhash.errors import IndexLost, OutOfMemoryError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
@@ -34,24 +33,8 @@ TIMES = 2
 READ_AT_ONCE = 2**18
 
 
-def share_of(memory: WorkerMemory) -> int:
-    """Return the bytes of states that a worker may have in memory before it spills some."""
-    return max(WRITTEN_AT_ONCE, memory.for_rows() // SHARE)
-
-
-def most_nbytes(memory: WorkerMemory, share: int) -> int:
-    """Return the current limit of states in bytes, lower while the worker's memory is full."""
-    return share if memory.for_rows() >= 0 else WRITTEN_AT_ONCE
-
-
-@cache
-def most_on_gpu() -> int:
-    """Return the limit in bytes of states in the memory of this process's GPU."""
-    return backend.get("cuda").memory()[1] // SHARE
-
-
-class SpillingStates:
-    """States or rows of one hash range, in memory and in a spill file.
+class SpillingStates(Spillable):
+    """States or rows of one hash range; a file has those that memory had no place for.
 
     They are written as they stand, and later ones are folded into new states. Each write has the
     rows of one sub-range side by side, so that sub-ranges can be read one by one.
@@ -71,22 +54,19 @@ class SpillingStates:
         ranges: int,
         memory: WorkerMemory | None,
     ) -> None:
-        self._plan, self._ranges, self._memory = plan, ranges, memory
+        self._plan, self._ranges = plan, ranges
         self._standing = folding(plan)
-        self._file: SpillFile | None = None
         self._spans: list[list[tuple[int, int]]] = [[] for _ in range(PIECES)]
-        self._freed, self._writing = False, threading.Lock()
         # Rows of keys with these codes are not here any more, and the answer for them.
         self._taken_out, self._found = NO_HEAVY, list[Found]()
+        super().__init__(memory)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether states are in GPU memory."""
         return self._plan.on_gpu
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the states in memory."""
         return self._standing.nbytes
 
     @property
@@ -99,23 +79,11 @@ class SpillingStates:
         self._standing.fold(states)
 
     def spill(self) -> None:
-        """Write the states in memory to the file.
-
-        Raises
-        ------
-        OutOfMemoryError
-            When the disk is full.
-        """
-        assert self._memory is not None
-        try:
-            with self._writing:
-                if len(self._standing) and not self._freed:
-                    self._write(self._standing.frame(), self._memory.folder)
-                self._standing = folding(self._plan)
-        finally:
-            self._close_if_freed()
+        with self.with_file():
+            if len(self._standing) and not self._freed:
+                self._write(self._standing.frame(), self._memory.folder)
+            self._standing = folding(self._plan)
         release_arrow()
-        self._memory.relieve()
 
     def _write(self, states: pd.DataFrame, folder: str) -> None:
         # Owners are equal shares of the hashes: each is that of the run, and of a sub-range in it.
@@ -133,19 +101,6 @@ class SpillingStates:
     def _written(self, states: pd.DataFrame) -> pd.DataFrame:
         """Return states as the file stores them, in host memory."""
         return on_host(states) if self.on_gpu else states
-
-    def free(self) -> None:
-        """Free the file, at once or after the write in progress."""
-        self._freed = True
-        self._close_if_freed()
-
-    def _close_if_freed(self) -> None:
-        if self._freed and self._writing.acquire(blocking=False):
-            try:
-                if self._file is not None:
-                    self._file.close()
-            finally:
-                self._writing.release()
 
     def take_out(self, heavy: HeavyKeys) -> pd.DataFrame:
         """Remove and return the rows of keys with some codes."""

@@ -107,8 +107,9 @@ class KeptBuilds:
         for key in [key for key, kept in self._kept.items() if kept.client == client]:
             self._drop(key)
 
-    def stats(self, client: str) -> KeptStats | None:
-        """Return the statistics of a client's cache; None without a cache."""
+    async def measured_stats(self, client: str) -> KeptStats | None:
+        """Return what stays for a client, None where nothing is to."""
+        await self.measure(client)
         keeping = self._clients.get(client)
         if keeping is None:
             return None

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
 from distributed import Client, Reschedule, SchedulerPlugin
@@ -156,7 +157,72 @@ class Runs(SchedulerPlugin):
         wanted = {task.key: "released" for task in tasks if task.state not in AT_REST}
         move_tasks(self.scheduler, wanted, stimulus_id)
 
-    def begin(self, key: Any, homes: tuple[str, ...]) -> None:
+    def announce(self, key: Any, run: Run, worker: str) -> tuple[bool, Any]:
+        """Note a run that a worker opens; return whether it is wanted, and the key's answer."""
+        found = self.runs.get(key)
+        if found is not None:
+            return True, found.answer
+        there = {worker, *run.workers} <= set(self.scheduler.workers)
+        if not there or key not in self.scheduler.tasks:
+            return False, None
+        self.opening[run.uid] = worker, run
+        return True, None
+
+    def begin(self, key: Any, run: Run, announced: bool) -> tuple[str, Any] | None:
+        """Return the name of the run that a key has now, and its answer; None if unwanted."""
+        there = set(run.workers) <= set(self.scheduler.workers)
+        if not there or key not in self.scheduler.tasks:
+            return None
+        if announced and run.uid not in self.opening:
+            return None
+        found = self.runs.setdefault(key, run)
+        if found is run:
+            self.opening.pop(run.uid, None)
+            self._place(key, run.homes)
+        return found.uid, found.answer
+
+    def current(self, key: Any) -> Any:
+        """Return the answer of the key's run, None where there is none."""
+        return None if (run := self.runs.get(key)) is None else run.answer
+
+    def current_of_part(self, part: Any) -> tuple[Any, Any] | None:
+        """Return the key of the seal that needs a task, and the answer of its run."""
+        task = self.scheduler.tasks.get(part)
+        # None but one seal needs it.
+        for seal in () if task is None else task.dependents:
+            return seal.key, self.current(seal.key)
+        return None
+
+    def end(self, key: Any) -> None:
+        """Free the run of a key, if there is one."""
+        if (run := self.runs.pop(key, None)) is not None:
+            self.free(run)
+
+    def begin_anew(self, key: Any) -> None:
+        """Have all tasks of a run begin again."""
+        self.end(key)
+        self.begin_again(key, "dgpuhash-anew")
+
+    async def is_over(self, key: Any, uid: str) -> bool:
+        """Return whether a run is over, once the scheduler knows what happened to its workers."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + NOTICE_SECONDS
+        while key in self.runs and self.runs[key].uid == uid:
+            if loop.time() > end or self.runs[key].restarts is False:
+                return False
+            await asyncio.sleep(LOOK_SECONDS)
+        task = self.scheduler.tasks.get(key)
+        if task is None:
+            return True
+        if task.state == "memory":
+            # It will not be made again.
+            return False
+        if key not in self.runs and any(each.state == "memory" for each in task.dependencies):
+            # The run was freed when nobody wanted it, and is wanted again.
+            self.begin_again(key, f"dgpuhash-{uid}-over")
+        return True
+
+    def _place(self, key: Any, homes: tuple[str, ...]) -> None:
         """Have answers made at their homes, and marks again that were made in an earlier run."""
         seal = self.scheduler.tasks[key]
         for each in seal.dependents if homes else ():
@@ -194,13 +260,9 @@ async def _free_on(scheduler: Any, worker: str, free: bytes) -> None:
         await asyncio.sleep(pause)
 
 
-def _free_run(run: Run, dask_scheduler: Any) -> None:
-    _plugin(dask_scheduler).free(run)
-
-
 def free_run(client: Client, run: Run) -> None:
-    """Free the workers' state of a run that never started."""
-    call_scheduler(client, _free_run, run)
+    """Free what workers may hold of a run that never began."""
+    _call(client, "free", run)
 
 
 def _plugin(scheduler: Any) -> Runs:
@@ -208,13 +270,18 @@ def _plugin(scheduler: Any) -> Runs:
     return found
 
 
-def _install(dask_scheduler: Any) -> None:
-    _plugin(dask_scheduler)
+def _call(client: Client, method: str, *args: Any) -> Any:
+    """Return what a method of the plugin gives, which is installed by the first call."""
+    return call_scheduler(client, _answer, method, args)
+
+
+def _answer(method: str, args: tuple[Any, ...], dask_scheduler: Any) -> Any:
+    return attrgetter(method)(_plugin(dask_scheduler))(*args)
 
 
 def install_runs(client: Client) -> None:
-    """Install the plugin, which watches all later graphs of merges and groupbys."""
-    call_scheduler(client, _install)
+    """Install the plugin, which from now on watches the graphs of merges and groupbys."""
+    _call(client, "current", None)
 
 
 def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], object]) -> Any:
@@ -227,7 +294,7 @@ def announced_run(client: Client, key: Any, run: Run, open_it: Callable[[], obje
     Reschedule
         When nobody wants the run any more, or a worker of it is gone.
     """
-    is_wanted, answer = call_scheduler(client, _announce, key, run, current_worker().address)
+    is_wanted, answer = _call(client, "announce", key, run, current_worker().address)
     if not is_wanted:
         raise Reschedule
     if answer is not None:
@@ -252,7 +319,7 @@ def begin_run(client: Client, key: Any, run: Run, *, announced: bool = False) ->
     Reschedule
         When nobody wants the run any more, or a worker of it is gone.
     """
-    answer = call_scheduler(client, _begin, key, run, announced)
+    answer = _call(client, "begin", key, run, announced)
     if answer is None or answer[0] != run.uid:
         free_run(client, run)
     if answer is None:
@@ -262,47 +329,29 @@ def begin_run(client: Client, key: Any, run: Run, *, announced: bool = False) ->
 
 def keep_builds(client: Client, limit: int | None) -> None:
     """Let builds of a client's frames stay for its next merges, in at most `limit` bytes."""
-    call_scheduler(client, _keep, client.id, limit)
+    _call(client, "kept.keep_for", client.id, limit)
 
 
 def drop_builds(client: Client) -> None:
-    """Drop the cached builds of a client, and cache no more."""
-    call_scheduler(client, _stop, client.id)
+    """Let no build of the client stay any more."""
+    _call(client, "kept.stop", client.id)
 
 
 def kept_builds(client: Client) -> KeptStats | None:
-    """Return the statistics of a client's build cache; None without one."""
-    found: KeptStats | None = call_scheduler(client, _stats, client.id)
+    """Return what stays of the builds of a client, None where nothing is to."""
+    found: KeptStats | None = _call(client, "kept.measured_stats", client.id)
     return found
 
 
 def rounded_columns(client: Client, uid: str) -> Counter[str]:
     """Return in how many partitions merges of a uid have rounded columns (see `LoggedRounding`)."""
-    found: Counter[str] = call_scheduler(client, _rounding_of, uid)
+    found: Counter[str] = _call(client, "rounded.of", uid)
     return found
 
 
-def _keep(client: str, limit: int | None, dask_scheduler: Any) -> None:
-    _plugin(dask_scheduler).kept.keep_for(client, limit)
-
-
-def _stop(client: str, dask_scheduler: Any) -> None:
-    _plugin(dask_scheduler).kept.stop(client)
-
-
-async def _stats(client: str, dask_scheduler: Any) -> KeptStats | None:
-    kept = _plugin(dask_scheduler).kept
-    await kept.measure(client)
-    return kept.stats(client)
-
-
-def _rounding_of(uid: str, dask_scheduler: Any) -> Counter[str]:
-    return _plugin(dask_scheduler).rounded.of(uid)
-
-
 def current_run(client: Client, key: Any) -> Any:
-    """Return the opening result of a key's run; None without a run."""
-    return call_scheduler(client, _current, key)
+    """Return the answer of the key's run, None where there is none."""
+    return _call(client, "current", key)
 
 
 def run_of_part(client: Client, part: Any) -> tuple[Any, Any]:
@@ -315,93 +364,21 @@ def run_of_part(client: Client, part: Any) -> tuple[Any, Any]:
     Reschedule
         When nobody wants the run any more.
     """
-    found: tuple[Any, Any] | None = call_scheduler(client, _current_of_part, part)
+    found: tuple[Any, Any] | None = _call(client, "current_of_part", part)
     if found is None:
         raise Reschedule
     return found
 
 
-def _announce(key: Any, run: Run, worker: str, dask_scheduler: Any) -> tuple[bool, Any]:
-    plugin = _plugin(dask_scheduler)
-    found = plugin.runs.get(key)
-    if found is not None:
-        return True, found.answer
-    there = {worker, *run.workers} <= set(dask_scheduler.workers)
-    if not there or key not in dask_scheduler.tasks:
-        return False, None
-    plugin.opening[run.uid] = worker, run
-    return True, None
-
-
-def _begin(key: Any, run: Run, announced: bool, dask_scheduler: Any) -> tuple[str, Any] | None:
-    task, plugin = dask_scheduler.tasks.get(key), _plugin(dask_scheduler)
-    there = task is not None and set(run.workers) <= set(dask_scheduler.workers)
-    if not there or (announced and run.uid not in plugin.opening):
-        return None
-    found = plugin.runs.setdefault(key, run)
-    if found is run:
-        plugin.opening.pop(run.uid, None)
-        plugin.begin(key, run.homes)
-    return found.uid, found.answer
-
-
-def _current(key: Any, dask_scheduler: Any) -> Any:
-    run = _plugin(dask_scheduler).runs.get(key)
-    return None if run is None else run.answer
-
-
-def _current_of_part(part: Any, dask_scheduler: Any) -> tuple[Any, Any] | None:
-    task = dask_scheduler.tasks.get(part)
-    # None but one seal needs it.
-    for seal in () if task is None else task.dependents:
-        return seal.key, _current(seal.key, dask_scheduler)
-    return None
-
-
 def begin_anew(client: Client, key: Any) -> None:
-    """Restart the calling task with all its dependencies; raises Reschedule."""
-    call_scheduler(client, _begin_anew, key)
+    """Have the task of a key, which runs, and all that it needs begin again; raises Reschedule."""
+    _call(client, "begin_anew", key)
     raise Reschedule
 
 
 def end_run(client: Client, key: Any) -> None:
-    """Free the run of a key that its task no longer needs."""
-    call_scheduler(client, _end, key)
-
-
-def _end(key: Any, dask_scheduler: Any) -> None:
-    plugin = _plugin(dask_scheduler)
-    run = plugin.runs.pop(key, None)
-    if run is not None:
-        plugin.free(run)
-
-
-def _begin_anew(key: Any, dask_scheduler: Any) -> None:
-    _end(key, dask_scheduler)
-    _plugin(dask_scheduler).begin_again(key, "dgpuhash-anew")
-
-
-async def _is_over(key: Any, uid: str, dask_scheduler: Any) -> bool:
-    """Return whether a run has ended, after the scheduler noticed its workers' fate."""
-    runs = _plugin(dask_scheduler).runs
-    loop = asyncio.get_running_loop()
-    end = loop.time() + NOTICE_SECONDS
-    while key in runs and runs[key].uid == uid:
-        if loop.time() > end:
-            return False
-        if runs[key].restarts is False:
-            return False
-        await asyncio.sleep(LOOK_SECONDS)
-    task = dask_scheduler.tasks.get(key)
-    if task is None:
-        return True
-    if task.state == "memory":
-        # It will not be made again.
-        return False
-    if key not in runs and any(each.state == "memory" for each in task.dependencies):
-        # The run was freed when nobody wanted it, and is wanted again.
-        _plugin(dask_scheduler).begin_again(key, f"dgpuhash-{uid}-over")
-    return True
+    """Free the run of a key, whose task needs it no more."""
+    _call(client, "end", key)
 
 
 @contextmanager
@@ -415,6 +392,6 @@ def lost_runs_again(key: Any, uid: str) -> Iterator[None]:
     except IndexChanged:
         raise
     except IndexLost:
-        if key and call_scheduler(task_client(), _is_over, key, uid):
+        if key and _call(task_client(), "is_over", key, uid):
             raise Reschedule from None
         raise

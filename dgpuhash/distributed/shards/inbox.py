@@ -60,7 +60,7 @@ class Receipt:
     keys: tuple[int, ...] = ()
 
 
-@dataclass
+@dataclass(eq=False)
 class Inbox:
     """Parcels of one change received by one shard."""
 
@@ -81,8 +81,8 @@ class Inbox:
         """Whether rows must be spilled before more are accepted."""
         return False
 
-    def spill(self) -> None:
-        """Move rows from memory to disk, if the inbox supports it.
+    def make_room(self) -> None:
+        """Move rows from memory to the disk, where the inbox can.
 
         Raises
         ------

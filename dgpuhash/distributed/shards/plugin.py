@@ -204,7 +204,7 @@ class ShardHost(WorkerPlugin):
         inbox = self.shards.accept(uid, transaction, parcel)
         if inbox.is_full:
             # Not on the thread of the shards, which may wait for what this worker puts elsewhere.
-            await asyncio.to_thread(inbox.spill)
+            await asyncio.to_thread(inbox.make_room)
         return []
 
     async def collective(self, *, group: str, **message: Any) -> list[Any]:

@@ -17,19 +17,16 @@ from dgpuhash.distributed.cluster.serialization import (
     is_plain,
 )
 from dgpuhash.distributed.partition.change import Change
+from dgpuhash.distributed.shards import worker_memory
 from dgpuhash.distributed.shards.inbox import Inbox, Parcel, Receipt
 from dgpuhash.distributed.shards.incoming import without_rows
-from dgpuhash.distributed.shards.worker_memory import WorkerMemory
+from dgpuhash.distributed.shards.worker_memory import Spillable, WorkerMemory
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, check_lossless_concat
 from dgpuhash.frames.spill.file import SpillFile, detached
 
 # Bytes that a key table takes for a row, and with what is there only while it is filled.
 TABLE_NBYTES, FILLING_NBYTES = 20, 48
-# A build whose rows are all in memory is there twice while it is sealed, and probes take some.
-SHARE = 3
-# Bytes of rows beside their keys that are written at once. Less does not matter to a worker.
-WRITTEN_AT_ONCE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +37,8 @@ class SpilledPayload:
     first: int
 
 
-class SpillingInbox(Inbox):
-    """Inbox of a build that spills rows beyond the worker's share of memory.
+class SpillingInbox(Spillable, Inbox):
+    """Inbox of a build whose rows go to a file when those of all runs exceed the worker's share.
 
     Keys stay in memory.
 
@@ -53,24 +50,23 @@ class SpillingInbox(Inbox):
     """
 
     def __init__(self, part: int, change: Change, memory: WorkerMemory) -> None:
-        super().__init__(part)
-        self._change, self._memory = change, memory
+        Inbox.__init__(self, part)
+        self._change = change
         names = set(change.encoder.names)
         self._key_places = [place for place, label in enumerate(change.meta) if label in names]
         self._keys = change.meta.iloc[:, self._key_places]
         self._others = change.meta[[label for label in change.meta if label not in names]]
-        self._share: int | None = None
-        self._there = self._rows = self._keys_nbytes = self._others_nbytes = 0
-        self._file: SpillFile | None = None
+        self._there = -1
+        self._rows = self._keys_nbytes = self._others_nbytes = 0
         self._waiting: list[Parcel] = []
-        self._freed = False
         # Parcels come on the event loop, and other threads write them.
-        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        Spillable.__init__(self, memory)
 
     def accept(self, parcel: Parcel) -> None:
-        """Store a parcel; a repeated delivery changes nothing."""
-        if self._share is None:
-            self._share, self._there = self._memory.for_rows() // SHARE, self._memory.for_keys()
+        """Store a parcel; one that was delivered before changes nothing."""
+        if self._there < 0:
+            self._there = max(0, self._memory.for_keys())
         if parcel.number in self._parcels.get((parcel.partition, parcel.attempt), ()):
             return
         super().accept(parcel)
@@ -103,47 +99,48 @@ class SpillingInbox(Inbox):
 
     @property
     def is_full(self) -> bool:
-        waiting = self._others_nbytes
-        if self._share is None:
-            return False
         if self._kept > self._place(self._memory.for_keys):
             return True
-        if waiting <= WRITTEN_AT_ONCE:
+        if self._others_nbytes <= worker_memory.WRITTEN_AT_ONCE:
             return False
-        if self._file is not None:
-            return True
-        return waiting + self._keys_nbytes > self._share or self._memory.for_rows() < 0
+        return self._file is not None or self._memory.spills.is_beyond
 
-    def spill(self) -> None:
-        """Write the rows in memory to the file.
+    @property
+    def nbytes(self) -> int:
+        return self._others_nbytes if self._others.shape[1] else 0
+
+    @property
+    def kept_nbytes(self) -> int:
+        return self._keys_nbytes
+
+    def make_room(self) -> None:
+        """Write the rows that are in memory to the file, and see that keys have a place.
 
         Raises
         ------
         OutOfMemoryError
             When the disk is full, or memory has no place for the keys.
         """
-        if self._others.shape[1]:
-            self._spill()
+        self.spill()
         self._memory.relieve()
         self._require_memory(self._kept, self._memory.for_keys)
 
-    def _spill(self) -> None:
-        try:
-            with self._writing:
+    def spill(self) -> None:
+        if not self._others.shape[1]:
+            return
+        with self.with_file():
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            try:
+                while waiting and not self._freed:
+                    self._write(waiting[0])
+                    del waiting[0]
+            finally:
                 with self._lock:
-                    waiting, self._waiting = self._waiting, []
-                try:
-                    while waiting and not self._freed:
-                        self._write(waiting[0])
-                        del waiting[0]
-                finally:
-                    with self._lock:
-                        self._waiting += waiting
-                        if not self._waiting:
-                            # Sizes of texts are estimates.
-                            self._others_nbytes = 0
-        finally:
-            self._close_if_freed()
+                    self._waiting += waiting
+                    if not self._waiting:
+                        # Sizes of texts are estimates.
+                        self._others_nbytes = 0
 
     def _write(self, parcel: Parcel) -> None:
         """Write a parcel's columns, except the keys, to the file and free them."""
@@ -159,29 +156,13 @@ class SpillingInbox(Inbox):
         with self._lock:
             self._others_nbytes -= self._sizes(parcel.payload)[1]
 
-    def free(self) -> None:
-        self._freed = True
-        self._close_if_freed()
-
-    def _close_if_freed(self) -> None:
-        """Close the file of a freed inbox, unless it is in use."""
-        if self._freed and self._writing.acquire(blocking=False):
-            try:
-                if self._file is not None:
-                    self._file.close()
-            finally:
-                self._writing.release()
-
     def rows(self, parcel: Parcel, like: Any) -> Any:
         payload = parcel.payload
         if not isinstance(payload, SpilledPayload):
             return super().rows(parcel, like)
-        try:
-            with self._writing:
-                assert self._file is not None
-                others = self._file.take(range_of(payload.first, parcel.rows))
-        finally:
-            self._close_if_freed()
+        with self.with_file():
+            assert self._file is not None
+            others = self._file.take(range_of(payload.first, parcel.rows))
         return pd.concat([payload.keys, others], axis=1)[list(like)]
 
     def sealed(self, receipts: Sequence[Receipt]) -> FrameIndex | None:
@@ -195,12 +176,13 @@ class SpillingInbox(Inbox):
             When the worker has no memory for the keys and their table, or the disk is full.
         """
         # Keys are put together, and get their codes.
+        self._memory.spills.remove(self)
         needed = 2 * self._keys_nbytes + self._rows * FILLING_NBYTES
         self._require_memory(needed, self._memory.for_tasks)
         if self._file is None:
             self._waiting = []
             return None
-        self._spill()
+        self.spill()
         payloads: list[SpilledPayload] = self.collect(receipts)
         spans = [(each.first, len(each.keys)) for each in payloads]
         keys = [each.keys for each in payloads]

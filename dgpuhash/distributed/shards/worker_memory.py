@@ -7,10 +7,14 @@ import ctypes
 import gc
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import pyarrow as pa
 from dask.sizeof import sizeof
@@ -21,6 +25,7 @@ from dgpuhash import backend
 from dgpuhash.distributed.cluster.dask_internals import memory_limit, memory_share
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import frames_of
+from dgpuhash.frames.spill.file import SpillFile
 
 # Seconds in which memory may become free before a build or a result is refused, and between looks.
 WAIT_SECONDS = 5.0
@@ -37,6 +42,11 @@ KEPT_BY_MALLOC = {-1: 64 << 20, -3: 32 << 20}
 # Each thread has a heap that keeps as much, so that those of small workers keep less: these parts
 # of the memory limit.
 KEPT_SHARES = {-1: 64, -3: 128}
+# Rows and states of runs may take this part of what a worker's memory has left for them: a build
+# whose rows are all in memory is there twice while it is sealed, and probes take some.
+SHARE = 3
+# Bytes of rows that are written to a file at once. Less does not matter to a worker.
+WRITTEN_AT_ONCE = 4 << 20
 # Seconds between two returns of freed memory where the last one gained nothing to speak of.
 GAINED_NOTHING_SECONDS = 5.0
 
@@ -51,6 +61,7 @@ class WorkerMemory:
 
     def __init__(self, worker: Worker) -> None:
         self._worker: Any = worker
+        self.spills: SpillManager = SpillManager(self)
 
     @property
     def address(self) -> str:
@@ -142,6 +153,151 @@ class WorkerMemory:
             return sys.maxsize
         share = memory_share(self._worker, fraction) or default
         return int(share * self.limit - self._worker.monitor.get_process_memory())
+
+
+class Spillable(ABC):
+    """Rows or states of a run in a worker's memory, which a file can have in its place.
+
+    The constructor has other threads count them: to be called once `nbytes` can be told.
+
+    Parameters
+    ----------
+    memory : WorkerMemory, optional
+        None where they stay in memory.
+    """
+
+    def __init__(self, memory: WorkerMemory | None) -> None:
+        self._memory: Any = memory
+        self._file: SpillFile | None = None
+        self._freed, self._writing = False, threading.Lock()
+        if memory is not None:
+            memory.spills.add(self)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether they are in the memory of a GPU."""
+        return False
+
+    @property
+    def kept_nbytes(self) -> int:
+        """Bytes in memory that stay there."""
+        return 0
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes in memory that can be written."""
+
+    @abstractmethod
+    def spill(self) -> None:
+        """Write what is in memory to the file.
+
+        Raises
+        ------
+        OutOfMemoryError
+            When the disk is full.
+        """
+
+    @contextmanager
+    def with_file(self) -> Iterator[None]:
+        """Work with the file in a block; give it back after that, if it was freed meanwhile."""
+        try:
+            with self._writing:
+                yield
+        finally:
+            self._close_if_freed()
+
+    def free(self) -> None:
+        """Give the file back; whoever works with it does, once that is over."""
+        if self._memory is not None:
+            self._memory.spills.remove(self)
+        self._freed = True
+        self._close_if_freed()
+
+    def _close_if_freed(self) -> None:
+        if self._freed and self._writing.acquire(blocking=False):
+            try:
+                if self._file is not None:
+                    self._file.close()
+            finally:
+                self._writing.release()
+
+
+class SpillManager:
+    """The rows and states of all runs on one worker: beyond its share they go to files.
+
+    The share is that of the worker's memory when the first of them comes; the largest goes first.
+
+    Parameters
+    ----------
+    memory : WorkerMemory
+    """
+
+    def __init__(self, memory: WorkerMemory) -> None:
+        self._memory, self._lock = memory, threading.Lock()
+        self._there: WeakSet[Spillable] = WeakSet()
+        self._share = 0
+        #: The most bytes that all of them may have by now.
+        self._most = 0
+
+    def add(self, rows: Spillable) -> None:
+        """Count rows or states of a run until `remove`, or until they are gone."""
+        with self._lock:
+            if not self._there:
+                self._share = max(WRITTEN_AT_ONCE, self._memory.for_rows() // SHARE)
+            self._there.add(rows)
+
+    def remove(self, rows: Spillable) -> None:
+        """Count rows or states no more."""
+        with self._lock:
+            self._there.discard(rows)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether all have more bytes in the host's memory than they may."""
+        there = self._those(on_gpu=False)
+        return bool(there) and _nbytes(there) > self._limit(on_gpu=False)
+
+    def make_room(self, more: int) -> None:
+        """Write the largest, if need be, of which `more` bytes have come.
+
+        To be called on the thread that folds states: others may not write them.
+        """
+        # All are only looked at where they may have too much: there may be very many.
+        self._most += max(0, more)
+        if self._most > WRITTEN_AT_ONCE:
+            self._most = sum(self._write_largest(on_gpu=on_gpu) for on_gpu in (False, True))
+
+    def _write_largest(self, *, on_gpu: bool) -> int:
+        there = self._those(on_gpu=on_gpu)
+        nbytes = _nbytes(there)
+        while there and nbytes > self._limit(on_gpu=on_gpu):
+            largest = max(there, key=lambda each: each.nbytes)
+            there.remove(largest)
+            nbytes -= largest.nbytes
+            largest.spill()
+            self._memory.relieve()
+        return nbytes
+
+    def _those(self, *, on_gpu: bool) -> list[Spillable]:
+        with self._lock:
+            there = list(self._there)
+        return [each for each in there if each.on_gpu is on_gpu and each.nbytes]
+
+    def _limit(self, *, on_gpu: bool) -> int:
+        if on_gpu:
+            return most_on_gpu()
+        return self._share if self._memory.for_rows() >= 0 else WRITTEN_AT_ONCE
+
+
+def _nbytes(there: list[Spillable]) -> int:
+    return sum(each.nbytes + each.kept_nbytes for each in there)
+
+
+@cache
+def most_on_gpu() -> int:
+    """Return the bytes that all states may have in the memory of this process's GPU."""
+    return backend.get("cuda").memory()[1] // SHARE
 
 
 class FreedMemory:

@@ -19,6 +19,7 @@ import dgpuhash
 from dgpuhash.distributed import DistributedGroupBy
 from dgpuhash.distributed.groupby import spilling, steps
 from dgpuhash.distributed.partition import skew
+from dgpuhash.distributed.shards import worker_memory
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames.keys.categories import in_one_order
 
@@ -106,8 +107,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "few":
         monkeypatch.setattr(steps, "_FEW_STATES", dict.fromkeys(steps._FEW_STATES, 1000))
     if request.param == "files":
-        monkeypatch.setattr(spilling, "WRITTEN_AT_ONCE", 0)
-        monkeypatch.setattr(spilling, "SHARE", 1 << 60)
+        monkeypatch.setattr(worker_memory, "WRITTEN_AT_ONCE", 0)
+        monkeypatch.setattr(worker_memory, "SHARE", 1 << 60)
         monkeypatch.setattr(spilling, "PIECES", 3)
     if request.param == "heavy":
         monkeypatch.setattr(skew, "LEAST_ROWS", 2)

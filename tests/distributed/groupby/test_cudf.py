@@ -18,7 +18,7 @@ from frames.test_gpu import on_gpu
 
 import dgpuhash
 from dgpuhash.distributed import DistributedGroupBy
-from dgpuhash.distributed.groupby import owners
+from dgpuhash.distributed.shards import worker_memory
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.groupby.partial import plan
 
@@ -342,8 +342,8 @@ def test_rows_travel_where_states_do_not_shrink(client, monkeypatch):
 
 
 def test_states_beyond_the_share_of_the_gpu_go_to_files(client, monkeypatch):
-    monkeypatch.setattr(owners, "most_on_gpu", lambda: 2000)
-    monkeypatch.setattr(owners, "WRITTEN_AT_ONCE", 0)
+    monkeypatch.setattr(worker_memory, "most_on_gpu", lambda: 2000)
+    monkeypatch.setattr(worker_memory, "WRITTEN_AT_ONCE", 0)
     frame = FRAMES[True]
     ours, theirs = dgpuhash.groupby(spread(frame), ["k", "t"]), frame.groupby(["k", "t"])
     how = {"i": ["min", "count"], "f": ["mean", "var"], "x": ["first"], "d": ["max"]}

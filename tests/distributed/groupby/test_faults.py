@@ -53,9 +53,9 @@ def test_killed_while_partitions_are_folded(cluster, rows, tmp_path, monkeypatch
 
 def test_killed_while_states_are_on_its_disk(cluster, rows, tmp_path):
     def without_memory() -> int:
-        from dgpuhash.distributed.groupby import spilling
+        from dgpuhash.distributed.shards import worker_memory
 
-        spilling.WRITTEN_AT_ONCE, spilling.SHARE = 0, 1 << 60
+        worker_memory.WRITTEN_AT_ONCE, worker_memory.SHARE = 0, 1 << 60
         return os.getpid()
 
     # One partition waits, so that the others are reduced.

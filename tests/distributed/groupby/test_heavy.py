@@ -22,6 +22,7 @@ from dgpuhash.distributed.groupby.owners import GroupOwners
 from dgpuhash.distributed.partition import skew
 from dgpuhash.distributed.runs import phases
 from dgpuhash.distributed.runs.phases import sink
+from dgpuhash.distributed.shards import worker_memory
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.result import ranked_columns, result_of_places
@@ -183,8 +184,8 @@ def test_other_keys_and_forms(threads, rows, sent):
 
 @pytest.mark.cluster
 def test_heavy_rows_beyond_memory_go_to_a_file(threads, rows, sent, monkeypatch):
-    monkeypatch.setattr(spilling, "WRITTEN_AT_ONCE", 0)
-    monkeypatch.setattr(spilling, "SHARE", 1 << 60)
+    monkeypatch.setattr(worker_memory, "WRITTEN_AT_ONCE", 0)
+    monkeypatch.setattr(worker_memory, "SHARE", 1 << 60)
     monkeypatch.setattr(spilling, "PIECES", 3)
     # Only the first partitions have enough of the key, and an owner has rows of others on the disk.
     rows = rows.sort_values("v", ignore_index=True)

@@ -13,6 +13,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.distributed.groupby import spilling, steps
+from dgpuhash.distributed.shards import worker_memory
 from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.partial import plan as plan_module
 from dgpuhash.frames.groupby.partial import rows as partial_rows
@@ -145,7 +146,8 @@ def test_few_rows_go_unreduced(threads, rows, given, monkeypatch, few):
 
 @pytest.mark.cluster
 def test_rows_beyond_memory_become_states(threads, rows, given, monkeypatch):
-    for name, value in (("WRITTEN_AT_ONCE", 0), ("SHARE", 1 << 60), ("PIECES", 3)):
-        monkeypatch.setattr(spilling, name, value)
+    for name, value in (("WRITTEN_AT_ONCE", 0), ("SHARE", 1 << 60)):
+        monkeypatch.setattr(worker_memory, name, value)
+    monkeypatch.setattr(spilling, "PIECES", 3)
     alike(dgpuhash.groupby(lazy(rows, 5), "k")["n"].sum(), rows.groupby("k")["n"].sum())
     assert True in given

@@ -20,6 +20,7 @@ import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.groupby import spilling
 from dgpuhash.distributed.groupby.owners import GroupOwners
+from dgpuhash.distributed.shards import worker_memory
 from dgpuhash.distributed.shards.worker_memory import WorkerMemory
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.spill import file
@@ -41,8 +42,8 @@ def written(monkeypatch) -> Iterator[list[int]]:
             return super().append(frame)
 
     monkeypatch.setattr(spilling, "SpillFile", Watched)
-    monkeypatch.setattr(spilling, "WRITTEN_AT_ONCE", 0)
-    monkeypatch.setattr(spilling, "SHARE", 1 << 60)
+    monkeypatch.setattr(worker_memory, "WRITTEN_AT_ONCE", 0)
+    monkeypatch.setattr(worker_memory, "SHARE", 1 << 60)
     monkeypatch.setattr(spilling, "PIECES", 3)
     yield rows
     # No file is left of any of them.
@@ -185,7 +186,7 @@ def test_groups_beyond_memory_are_refused(threads, rows, written, monkeypatch, h
 
 
 def test_states_within_the_share_stay_in_memory(threads, rows, written, monkeypatch):
-    monkeypatch.setattr(spilling, "SHARE", 3)
+    monkeypatch.setattr(worker_memory, "SHARE", 3)
     monkeypatch.setattr(WorkerMemory, "for_rows", lambda self: 1 << 30)
     found = dgpuhash.groupby(lazy(rows, 4), "k")["v"].sum().compute()
     pd.testing.assert_series_equal(found.sort_index(), rows.groupby("k")["v"].sum())

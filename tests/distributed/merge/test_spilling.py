@@ -41,8 +41,8 @@ def written(monkeypatch) -> Iterator[list[int]]:
             return super().append(frame)
 
     monkeypatch.setattr(spilling, "SpillFile", Watched)
-    monkeypatch.setattr(spilling, "WRITTEN_AT_ONCE", 0)
-    monkeypatch.setattr(spilling, "SHARE", 1 << 60)
+    monkeypatch.setattr(worker_memory, "WRITTEN_AT_ONCE", 0)
+    monkeypatch.setattr(worker_memory, "SHARE", 1 << 60)
     yield rows
     # No file is left of any of them.
     until(lambda: not unnamed_files())
@@ -206,11 +206,12 @@ def test_a_file_is_given_back_by_whoever_works_with_it(monkeypatch, tmp_path, br
         for_rows=lambda: 0, for_keys=lambda: 1 << 30, for_tasks=lambda: 1 << 30,
         relieve=lambda: None, wait=lambda enough: enough(),
     )  # fmt: skip
+    memory.spills = worker_memory.SpillManager(memory)
     change = SimpleNamespace(encoder=SimpleNamespace(names=("k",)), meta=rows[:0])
     inbox = spilling.SpillingInbox(0, change, memory)
     inbox.accept(Parcel(0, "attempt", 0, 2, rows))
     with pytest.raises(ZeroDivisionError):
-        inbox.spill()
+        inbox.make_room()
         (parcel,) = inbox._parcels[0, "attempt"].values()
         inbox.rows(parcel, rows[:0])
     assert files[0]._file.closed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.distributed.shards.spilling import range_of
-from dgpuhash.distributed.shards.worker_memory import WorkerMemory
+from dgpuhash.distributed.shards.worker_memory import Spillable, WorkerMemory
 from dgpuhash.errors import IndexLost
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.dataframes import as_series
@@ -83,8 +82,8 @@ class Piece:
         return 0 if self.words is None else self.words.size * 8
 
 
-class HeldRows:
-    """Rows of heavy keys of one run on one worker.
+class HeldRows(Spillable):
+    """Rows of heavy keys on one worker, which belong to one run.
 
     Parameters
     ----------
@@ -98,52 +97,29 @@ class HeldRows:
     def __init__(
         self, plan: GroupPlan, columns: Sequence[int], memory: WorkerMemory | None
     ) -> None:
-        self._plan, self._columns, self._memory = plan, columns, memory
+        self._plan, self._columns = plan, columns
         self._pieces: dict[tuple[int, str], Piece] = {}
         self._chosen: list[Piece] = []
-        self._file: SpillFile | None = None
-        self._freed, self._lock = False, threading.Lock()
+        super().__init__(memory)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the words in memory."""
         return sum(piece.nbytes for piece in list(self._pieces.values()))
 
     def add(self, partition: int, attempt: str, rows: pd.DataFrame) -> None:
-        """Store rows in the form to which a plan reduces a partition."""
-        with self._lock:
+        """Keep rows, which are as a plan reduces a partition to rows."""
+        with self.with_file():
             if not self._freed:
                 self._pieces[partition, attempt] = piece_of(self._plan, self._columns, rows)
 
     def spill(self) -> None:
-        """Write the words in memory to a file.
-
-        Raises
-        ------
-        OutOfMemoryError
-            When the disk is full.
-        """
-        assert self._memory is not None
-        with self._lock:
-            if self._freed:
-                return
+        with self.with_file():
             for piece in self._pieces.values():
-                if piece.words is None:
+                if piece.words is None or self._freed:
                     continue
                 if self._file is None:
                     self._file = SpillFile(piece.words.iloc[:0], self._memory.folder)
                 piece.first, piece.words = self._file.append(piece.words), None
-        self._memory.relieve()
-
-    def free(self) -> None:
-        """Free the rows and the file."""
-        self._freed = True
-        # Whoever works with them does it soon.
-        with self._lock:
-            self._pieces.clear()
-            self._chosen.clear()
-            if self._file is not None:
-                self._file.close()
 
     def chosen(self, attempts: Sequence[tuple[int, str]]) -> pd.DataFrame:
         """Choose the task attempts that count; return the keys of each, concatenated.
