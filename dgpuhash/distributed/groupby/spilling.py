@@ -34,7 +34,7 @@ READ_AT_ONCE = 2**18
 
 
 class SpillingStates(Spillable):
-    """States or rows of one hash range; a file has those that memory had no place for.
+    """States or rows of one hash range, in memory and in a spill file.
 
     They are written as they stand, and later ones are folded into new states. Each write has the
     rows of one sub-range side by side, so that sub-ranges can be read one by one.

@@ -151,7 +151,7 @@ class AskedExpr(SharedExpr):
 
 
 class ReduceExpr(AskedExpr, SinkExpr):
-    """Partitions reduced to states of groups.
+    """Reduce partitions to partial states.
 
     `fold` is the class of the expression that folds the states: no other one reads them.
     """
@@ -160,7 +160,7 @@ class ReduceExpr(AskedExpr, SinkExpr):
 
 
 class FoldExpr(AskedExpr, SealExpr):
-    """States of groups, which owners of hash ranges hold; its one key is their seal.
+    """Merge partial states on the owners of hash ranges; the only key is the seal task.
 
     `is_reduced` tells whether the frame is a `ReduceExpr`.
     """
@@ -179,7 +179,7 @@ class FoldExpr(AskedExpr, SealExpr):
         return type(self)(frame, *question, True)
 
     def answers(self) -> list[Any] | None:
-        """Return futures of the answer of each hash range; None unless the frame is persisted."""
+        """Return futures of the results by hash range; None unless the frame is persisted."""
         if self.unknown is not None or self.asked.meta is not None:
             return None
         return answers_in_one_phase(
@@ -213,7 +213,7 @@ class GroupsExpr(RangesExpr):
         return int(self.states.ranges)
 
     def answers(self) -> list[Any] | None:
-        """Return futures of the answer of each hash range; None where it takes tasks."""
+        """Return futures of the results by hash range; None if tasks must compute them."""
         return self.states.answers()  # type: ignore[no-any-return]
 
     @property

@@ -90,7 +90,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class GroupTask(RunTask):
-    """What the tasks of a groupby have in common.
+    """Common arguments of a groupby's tasks.
 
     Attributes
     ----------
@@ -332,7 +332,7 @@ def result_of(
 def whole_groups(
     shown: CachedPickle[Shown], packed: CachedPickle[GroupTask], key: Any, *reduced: Any
 ) -> Any:
-    """Seal the states, and return the answers of all hash ranges as they are shown."""
+    """Seal the states, and return the final results of all hash ranges."""
     sealed = finalize(packed, key, *reduced)
     with source(sealed, "groupby"):
         answers, worker = [sealed.result], current_worker()

@@ -58,13 +58,13 @@ def all_held(buffered: Sequence[BufferedRows], like: Any) -> Any:
 
 
 def hold_rows(frame: Any, plan: CachedPickle[PartitionPlan], number: int) -> BufferedRows:
-    """Return the stored rows of a partition, of which each worker fetches a copy."""
+    """Return the build rows of a partition, for each worker to fetch a copy."""
     with raise_without_traceback(), memory_errors_of("merge"):
         return BufferedRows(number, plan.opened().stored(frame))
 
 
 def merge_with_copy(frame: Any, plan: CachedPickle[PartitionPlan], *held: BufferedRows) -> Any:
-    """Return the merge of a partition with the stored rows of all partitions of the other side."""
+    """Return the merge of a partition with a copy of all build rows."""
     with raise_without_traceback(), memory_errors_of("merge"):
         opened = plan.opened()
         make = partial(_copy_of, held, opened.stored_meta)
@@ -72,7 +72,7 @@ def merge_with_copy(frame: Any, plan: CachedPickle[PartitionPlan], *held: Buffer
 
 
 def _copy_of(held: Sequence[BufferedRows], like: Any) -> Any:
-    """Return the rows of all partitions, put together once on each worker.
+    """Return the rows of all partitions, concatenated once on each worker.
 
     Raises OutOfMemoryError when they are too large for this worker or its GPU.
     """

@@ -69,11 +69,11 @@ class StoringExpr(SharedExpr):
 
 
 class PutExpr(StoringExpr, SinkExpr):
-    """Partitions of the stored side, sent to the owners of their rows."""
+    """Send partitions of the build side to the owners of their rows."""
 
 
 class BuildExpr(StoringExpr, SealExpr):
-    """Shards with the rows of a frame while probes ask them; its one key is their seal.
+    """Shards of a frame's rows for probes; the only key is the seal task.
 
     `is_put` tells whether the frame is a `PutExpr`.
     """
@@ -204,7 +204,7 @@ class RowsExpr(RangesExpr):
         return self.meta
 
     def answers(self) -> list[Any] | None:
-        """Return futures of the distinct rows of each hash range; None where it takes tasks."""
+        """Return futures of the distinct rows by hash range; None if tasks must compute them."""
         build, plan = self.build, self.plan
         is_build = isinstance(build, BuildExpr) and not build.is_put
         if not is_build or frames_of(self.meta).device != "cpu":

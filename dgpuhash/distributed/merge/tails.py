@@ -25,7 +25,7 @@ RANGES = "use more hash ranges (npartitions=), or workers with more memory"
 
 
 def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: ProbeReceipt) -> Any:
-    """Return the stored rows of a hash range that no partition has found."""
+    """Return the unmatched build rows of a hash range."""
     with source(sealed, "merge"):
         if any(each.uid != sealed.uid for each in receipts):
             # They marked rows of a run that is over, and all puts have begun another since.

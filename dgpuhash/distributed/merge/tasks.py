@@ -86,7 +86,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class BuildTask(RunTask):
-    """What the tasks of a build have in common.
+    """Common arguments of a build's tasks.
 
     Attributes
     ----------

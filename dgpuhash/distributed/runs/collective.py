@@ -170,7 +170,7 @@ def answers_on_rank(
 
 
 def _on_rank(collective: Collective, shares: RangeShares, given: LocalInputs) -> TaskOutput[str]:
-    """Return the answer of the hash range that this rank owns."""
+    """Return the result of this rank's hash range."""
     refused, parts = "", list[tuple[int, Any]]()
     try:
         found = [part for (part,) in given.things]
@@ -222,7 +222,7 @@ def _bounds(ranges: int, ranks: int) -> np.ndarray:
 def _states(
     collective: Collective, shares: RangeShares, parts: list[tuple[int, Any]]
 ) -> tuple[Any, Any]:
-    """Return the plan of the form that all ranks send, and the states of this one's partitions."""
+    """Return the plan that all ranks agree on, and the states of this rank's partitions."""
     plan, made = shares.plan.reduce_parts(parts, lambda own: all(collective.gather(own)))
     if not made:
         return plan, plan.states_meta
@@ -252,7 +252,7 @@ def _by_range(
 
 
 def _pickle(states: Any, numbers: Any, counts: np.ndarray) -> tuple[list[Any], list[int]]:
-    """Return columns that are no arrays as the bytes of a frame for each rank, and their numbers.
+    """Return the other columns pickled for each rank, and their row numbers.
 
     A rank that gets no rows gets no bytes.
     """

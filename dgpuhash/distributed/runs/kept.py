@@ -108,7 +108,7 @@ class KeptBuilds:
             self._drop(key)
 
     async def measured_stats(self, client: str) -> KeptStats | None:
-        """Return what stays for a client, None where nothing is to."""
+        """Return the statistics of a client's cache; None without a cache."""
         await self.measure(client)
         keeping = self._clients.get(client)
         if keeping is None:
@@ -120,7 +120,7 @@ class KeptBuilds:
         )  # fmt: skip
 
     def keep(self, key: Any, uid: str, workers: Iterable[str]) -> None:
-        """Keep a build that is complete, if its client wants that and holds all it was made of."""
+        """Cache a complete build, if its client has a cache and holds all inputs."""
         if not self._clients:
             return
         task = self._scheduler.tasks[key]
@@ -149,7 +149,7 @@ class KeptBuilds:
                     self._drop(build)
 
     def note(self, tasks: Iterable[Any]) -> None:
-        """Count the builds that new tasks ask, and drop those that they mark."""
+        """Count the builds that new tasks probe, and drop those that they would mark."""
         if not self._kept:
             return
         new = set(tasks)
@@ -219,7 +219,7 @@ def task_name(key: Any) -> str:
 
 
 def _sources(task: Any) -> Iterator[Any]:
-    """Yield the tasks that a build was made of whose results clients hold.
+    """Yield the input tasks of a build whose results clients hold.
 
     None for those that nobody holds.
     """

@@ -36,7 +36,7 @@ class RangesExpr(ResultExpr):
         return int(self.operand("ranges"))
 
     def answers(self) -> list[Any] | None:
-        """Return futures of the answer of each hash range; None where it takes tasks."""
+        """Return futures of the results by hash range; None if tasks must compute them."""
         return None
 
     def _divisions(self) -> tuple[None, ...]:
@@ -51,7 +51,7 @@ class RangesExpr(ResultExpr):
         return None
 
     def _in_one_phase(self) -> Expr | None:
-        """Return the answers where one phase on all workers can make them: persisted frames."""
+        """Return the results for persisted frames, by a collective on all workers."""
         layer = self.answers() if self.operand("_partitions") is None else None
         if layer is None:
             return None
@@ -92,7 +92,7 @@ def answers_in_one_phase(
 
 
 def _source_of(frame: Expr) -> tuple[Expr, list[Step]] | None:
-    """Return the persisted frame that a frame is made of, and the steps from one to the other.
+    """Return the persisted frame below an expression, and the steps between them.
 
     None where there is no such. Answers of a persisted frame are made for that.
     """

@@ -69,7 +69,7 @@ class Run:
 
 
 class Runs(SchedulerPlugin):
-    """Scheduler plugin that frees runs when their tasks are over, and begins them again.
+    """Scheduler plugin that frees runs after their tasks, and restarts them after a loss.
 
     A run belongs to the key of its seal, the task that all readers depend on. It is over when that
     task is released, erred or forgotten. When a worker of it is lost, its tasks begin again,
@@ -223,7 +223,7 @@ class Runs(SchedulerPlugin):
         return True
 
     def _place(self, key: Any, homes: tuple[str, ...]) -> None:
-        """Have answers made at their homes, and marks again that were made in an earlier run."""
+        """Move results to their owners, and recompute marks of an earlier run."""
         seal = self.scheduler.tasks[key]
         for each in seal.dependents if homes else ():
             # Dask would run all of them where the seal's result lies.
@@ -246,7 +246,7 @@ class Runs(SchedulerPlugin):
 
 
 async def _free_on(scheduler: Any, worker: str, free: bytes) -> None:
-    """Free what a worker holds of a run, also when it is silent for a while.
+    """Free a worker's state of a run, with retries while the worker is silent.
 
     And once more: a worker that was stopped may open a shard after that, as it was told before.
     """
@@ -261,7 +261,7 @@ async def _free_on(scheduler: Any, worker: str, free: bytes) -> None:
 
 
 def free_run(client: Client, run: Run) -> None:
-    """Free what workers may hold of a run that never began."""
+    """Free the workers' state of a run that never started."""
     _call(client, "free", run)
 
 
@@ -280,7 +280,7 @@ def _answer(method: str, args: tuple[Any, ...], dask_scheduler: Any) -> Any:
 
 
 def install_runs(client: Client) -> None:
-    """Install the plugin, which from now on watches the graphs of merges and groupbys."""
+    """Install the plugin, which watches all later graphs of merges and groupbys."""
     _call(client, "current", None)
 
 
@@ -333,24 +333,24 @@ def keep_builds(client: Client, limit: int | None) -> None:
 
 
 def drop_builds(client: Client) -> None:
-    """Let no build of the client stay any more."""
+    """Drop the cached builds of a client, and cache no more."""
     _call(client, "kept.stop", client.id)
 
 
 def kept_builds(client: Client) -> KeptStats | None:
-    """Return what stays of the builds of a client, None where nothing is to."""
+    """Return the statistics of a client's build cache; None without one."""
     found: KeptStats | None = _call(client, "kept.measured_stats", client.id)
     return found
 
 
 def rounded_columns(client: Client, uid: str) -> Counter[str]:
-    """Return in how many partitions merges of a uid have rounded columns (see `LoggedRounding`)."""
+    """Return in how many partitions merges of a uid rounded columns (see `LoggedRounding`)."""
     found: Counter[str] = _call(client, "rounded.of", uid)
     return found
 
 
 def current_run(client: Client, key: Any) -> Any:
-    """Return the answer of the key's run, None where there is none."""
+    """Return the opening result of a key's run; None without a run."""
     return _call(client, "current", key)
 
 
@@ -371,13 +371,13 @@ def run_of_part(client: Client, part: Any) -> tuple[Any, Any]:
 
 
 def begin_anew(client: Client, key: Any) -> None:
-    """Have the task of a key, which runs, and all that it needs begin again; raises Reschedule."""
+    """Restart the calling task with all its dependencies; raises Reschedule."""
     _call(client, "begin_anew", key)
     raise Reschedule
 
 
 def end_run(client: Client, key: Any) -> None:
-    """Free the run of a key, whose task needs it no more."""
+    """Free the run of a key that its task no longer needs."""
     _call(client, "end", key)
 
 

@@ -82,7 +82,7 @@ class Inbox:
         return False
 
     def make_room(self) -> None:
-        """Move rows from memory to the disk, where the inbox can.
+        """Move rows from memory to disk, if the inbox supports it.
 
         Raises
         ------

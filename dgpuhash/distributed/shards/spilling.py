@@ -64,7 +64,7 @@ class SpillingInbox(Spillable, Inbox):
         Spillable.__init__(self, memory)
 
     def accept(self, parcel: Parcel) -> None:
-        """Store a parcel; one that was delivered before changes nothing."""
+        """Store a parcel; a repeated delivery changes nothing."""
         if self._there < 0:
             self._there = max(0, self._memory.for_keys())
         if parcel.number in self._parcels.get((parcel.partition, parcel.attempt), ()):

@@ -83,7 +83,7 @@ class Piece:
 
 
 class HeldRows(Spillable):
-    """Rows of heavy keys on one worker, which belong to one run.
+    """Rows of heavy keys of one run on one worker.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class HeldRows(Spillable):
         return sum(piece.nbytes for piece in list(self._pieces.values()))
 
     def add(self, partition: int, attempt: str, rows: pd.DataFrame) -> None:
-        """Keep rows, which are as a plan reduces a partition to rows."""
+        """Store rows in the form to which a plan reduces a partition."""
         with self.with_file():
             if not self._freed:
                 self._pieces[partition, attempt] = piece_of(self._plan, self._columns, rows)
