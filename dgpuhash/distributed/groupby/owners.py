@@ -167,6 +167,11 @@ class GroupOwners:
             raise lost()
         return found
 
+    def _heavy(self, uid: str) -> HeldRows:
+        if uid not in self.held:
+            raise lost()
+        return self.held[uid]
+
     async def fold(
         self,
         *,
@@ -207,9 +212,7 @@ class GroupOwners:
 
     async def hold(self, *, payload: Any, uid: str, partition: int, attempt: str) -> list[Any]:
         """Store the rows of a partition's heavy keys."""
-        if uid not in self.held:
-            raise lost()
-        await self._host.thread.run(self._hold, self.held[uid], partition, attempt, payload)
+        await self._host.thread.run(self._hold, self._heavy(uid), partition, attempt, payload)
         return []
 
     def _hold(self, held: HeldRows, partition: int, attempt: str, rows: pd.DataFrame) -> None:
@@ -219,12 +222,10 @@ class GroupOwners:
         self._make_room(held.nbytes - before)
 
     def choose(
-        self, uid: str, attempts: Sequence[tuple[int, str]], heavy: HeavyKeys
+        self, uid: str, attempts: Mapping[str, Sequence[tuple[int, str]]], heavy: HeavyKeys
     ) -> pd.DataFrame:
-        """Choose the attempts whose rows of heavy keys count; return their keys."""
-        if uid not in self.held:
-            raise lost()
-        held, chosen = self.held[uid], list(attempts)
+        """Choose the attempts, by worker, whose rows of heavy keys count; return their keys."""
+        held, chosen = self._heavy(uid), list(attempts[self._host.worker.address])
         for part, each in self.runs.get(uid, {}).items():
             assert each.states is not None
             held.add(part, RANGE, each.states.take_out(heavy))
@@ -232,10 +233,12 @@ class GroupOwners:
         return held.chosen(chosen)
 
     def counts(self, uid: str, numbers: Any, targets: Sequence[Target], bits: int) -> Any:
-        """Return histograms of the rows of heavy keys on this worker; see `HeldRows.counts`."""
-        if uid not in self.held:
-            raise lost()
-        return self.held[uid].counts(numbers, targets, bits)
+        """Return histograms of the rows of heavy keys on this worker; see `HeldRows.counts`.
+
+        `numbers` are by worker.
+        """
+        own = numbers[self._host.worker.address]
+        return self._heavy(uid).counts(own, targets, bits)
 
     def add_found(self, uid: str, found: Mapping[int, Found]) -> None:
         """Add the results for heavy keys by hash range, and free their rows."""

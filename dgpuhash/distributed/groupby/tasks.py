@@ -24,8 +24,8 @@ from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
 from dgpuhash.distributed.groupby.asked import Shown
 from dgpuhash.distributed.groupby.categories import PartCategories, UnknownCategories
 from dgpuhash.distributed.groupby.digest import digest_of
-from dgpuhash.distributed.groupby.heavy.held import Held, Target
-from dgpuhash.distributed.groupby.heavy.rounds import Found, found_by_counts, of_range
+from dgpuhash.distributed.groupby.heavy.held import Held
+from dgpuhash.distributed.groupby.heavy.rounds import found_by_counts, of_range
 from dgpuhash.distributed.groupby.owners import (
     FOLD,
     HOLD,
@@ -144,7 +144,7 @@ class GroupTask(RunTask):
         self, client: Client, key: Any, opened: Opened, receipts: list[FoldReceipt]
     ) -> Standing:
         owners = tuple(dict.fromkeys(opened.workers))
-        run_on_workers(client, owners, seal_states, opened.uid, receipts)
+        run_on_workers(client, owners, with_states, "seal", opened.uid, receipts)
         if any(receipt.held is not None for receipt in receipts):
             rank_heavy(client, self, opened, receipts)
         return Standing(opened.uid, key, opened.workers)
@@ -277,36 +277,18 @@ def rank_heavy(
             attempts[held.worker].append((receipt.partition, held.attempt))
             codes.update(held.codes)
     heavy = HeavyKeys(tuple(sorted(codes)))
-    keys = run_on_workers(client, holders, choose_held, uid, attempts, heavy)
+    keys = run_on_workers(client, holders, with_states, "choose", uid, attempts, heavy)
     found = found_by_counts(
         plan, task.ranked, dict(zip(holders, keys, strict=True)),
-        lambda *asked: run_on_workers(client, holders, count_held, uid, *asked),
+        lambda *asked: run_on_workers(client, holders, with_states, "counts", uid, *asked),
     )  # fmt: skip
-    run_on_workers(client, holders, add_found, uid, of_range(plan, found, task.ranges))
+    found_by_range = of_range(plan, found, task.ranges)
+    run_on_workers(client, holders, with_states, "add_found", uid, found_by_range)
 
 
-def choose_held(
-    host: Any, uid: str, attempts: dict[str, list[tuple[int, str]]], heavy: HeavyKeys
-) -> Any:
-    """Return the keys of the rows of heavy keys on a worker."""
-    return host.service(GroupOwners).choose(uid, attempts[host.worker.address], heavy)
-
-
-def count_held(
-    host: Any, uid: str, numbers: dict[str, Any], targets: list[Target], bits: int
-) -> Any:
-    """Return histograms of a worker's rows of heavy keys, for each target."""
-    return host.service(GroupOwners).counts(uid, numbers[host.worker.address], targets, bits)
-
-
-def add_found(host: Any, uid: str, found: dict[int, Found]) -> None:
-    """Send a worker the results for heavy keys of its hash ranges."""
-    host.service(GroupOwners).add_found(uid, found)
-
-
-def seal_states(host: Any, uid: str, receipts: list[FoldReceipt]) -> None:
-    """Check and close the states of a run on a worker."""
-    host.service(GroupOwners).seal(uid, receipts)
+def with_states(host: Any, verb: str, uid: str, *args: Any) -> Any:
+    """Return the result of a method of a worker's `GroupOwners`."""
+    return getattr(host.service(GroupOwners), verb)(uid, *args)
 
 
 def result_of(

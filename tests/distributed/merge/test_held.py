@@ -16,7 +16,7 @@ from suites.raising import no_other_engine
 import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.ingest import shuffle_tasks
-from dgpuhash.distributed.merge import held, tasks
+from dgpuhash.distributed.merge import tasks
 from dgpuhash.distributed.query import result_limit
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
@@ -44,8 +44,7 @@ def sent(monkeypatch) -> list[int]:
         found.append(partition)
         return shuffle_tasks.shuffle_partition(frame, change, partition, arrival)
 
-    for module in (held, tasks):
-        monkeypatch.setattr(module, "shuffle_partition", counted)
+    monkeypatch.setattr(tasks, "shuffle_partition", counted)
     return found
 
 
