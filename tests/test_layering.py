@@ -25,7 +25,7 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_725,
+    "distributed": 20_685,
     "frames": 15_753,
     "tables": 11_783,
     "kmer": 11_020,
