@@ -49,12 +49,12 @@ MOST = {
     "frames standing": (32, 92),
     "frames groupby": (17, 70),
     "frames three aggregates": (29, 126),
-    "lazy merge": (66, 300),
-    "lazy merge of shards": (118, 655),
-    "lazy groupby": (80, 310),
-    "lazy groupby of owners": (93, 480),
-    "persisted groupby": (82, 320),
-    "transform": (99, 510),
+    "lazy merge": (60, 295),
+    "lazy merge of shards": (110, 655),
+    "lazy groupby": (69, 300),
+    "lazy groupby of owners": (84, 475),
+    "persisted groupby": (71, 305),
+    "transform": (92, 510),
 }
 # Calls of functions, also of libraries', that each verb makes of frames of 1,000 rows.
 MOST_CALLS = {
