@@ -1,4 +1,4 @@
-"""Driver of collective phases: states or rows of partitions to their owners, on all workers."""
+"""Driver of collectives: exchange partial states or rows between all workers in one phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds of persisted frames, kept on the workers for the next merges."""
+"""Build cache: keep hash tables of persisted frames on the workers for later merges."""
 
 from __future__ import annotations
 

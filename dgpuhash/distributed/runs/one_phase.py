@@ -1,4 +1,4 @@
-"""Expressions with a partition a hash range, made in one phase on all workers if possible."""
+"""Expressions with one partition per hash range, computed by one collective if possible."""
 
 from __future__ import annotations
 

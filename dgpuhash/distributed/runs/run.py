@@ -1,4 +1,4 @@
-"""Runs on the scheduler: their workers, their ends, and new ones after a loss."""
+"""Runs on the scheduler: free the workers' state of finished ones, restart it after a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watch on the scheduler: it ends merges and groupbys blocked for good by full workers."""
+"""Scheduler watch: end merges and groupbys deadlocked by full workers."""
 
 from __future__ import annotations
 
