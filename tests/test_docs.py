@@ -115,6 +115,14 @@ def test_files_that_explain_exist(page):
         assert any((root / name).exists() for root in roots), name
 
 
+def test_the_layout_of_kmers_has_a_line_for_each_file():
+    page = (DOCS / "how-it-works" / "kmer-layout.md").read_text()
+    shown = re.findall(r"^\| `([\w/]+\.py)` \|", page, flags=re.MULTILINE)
+    package = ROOT / "dgpuhash"
+    files = (file for file in (package / "kmer").rglob("*.py") if file.name != "__init__.py")
+    assert sorted(shown) == sorted(str(file.relative_to(package)) for file in files)
+
+
 def test_the_tutorial_of_kernels_shows_the_example():
     # tests/examples compile the program's kernel and run it.
     program = (ROOT / "examples" / "own_kernel.py").read_text()

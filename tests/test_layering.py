@@ -28,7 +28,7 @@ MOST_CODE = {
     "distributed": 20_685,
     "frames": 15_753,
     "tables": 11_783,
-    "kmer": 11_020,
+    "kmer": 10_986,
     "bench": 9_379,
     "cli": 3_989,
     "backend": 1_670,

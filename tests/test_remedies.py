@@ -968,7 +968,7 @@ NOWHERE: set[tuple[str, str]] = {
       for each in (".to_backend('pandas')", ".to_pandas()")),
     ("frames/groupby/cudf/groups.py", "frame.to_pandas()"),
     ("frames/index.py", "frame.to_pandas()"),
-    ("kmer/minimizers/reads.py", "cupy.asnumpy(letters)"),
+    ("kmer/calls.py", "cupy.asnumpy(letters)"),
     ("tables/arguments/interop.py", ".astype({})"),
     ("tables/arguments/interop.py", "x.view('u1').reshape(len(x), -1)"),
 }  # fmt: skip

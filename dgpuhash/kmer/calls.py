@@ -1,14 +1,19 @@
-"""Calls: the taxon or target assigned to each read of a batch."""
+"""Reads of a batch in arrays, and their calls."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
+from dgpuhash.errors import DeviceError, SequenceError
+from dgpuhash.kmer.counts.tally import checked_letters
 from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
 from dgpuhash.kmer.sequences.batches import SequenceBatch, ids_of
 from dgpuhash.typing import Device
@@ -20,6 +25,116 @@ if TYPE_CHECKING:
 # In place of taxids in runs: k-mers with other letters than A, C, G and T; between two mates.
 AMBIGUOUS = -1
 MATE_BORDER = -2
+# Of reads and of mates, in the arguments of `call`.
+_QUALITIES = ("qualities", "mate_qualities")
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Single reads, or the first or second mates.
+
+    Attributes
+    ----------
+    letters : array of uint8
+    offsets : array of int64
+        Where each read begins, and the last one's end.
+    qualities : array of uint8 or None
+        Of each letter, as FASTQ writes them.
+    """
+
+    letters: Any
+    offsets: Any
+    qualities: Any = None
+
+    @classmethod
+    def of(cls, backend: Backend, letters: Any, offsets: Any, qualities: Any = None) -> Reads:
+        """Return reads in arrays of any device as those of a backend.
+
+        Raises
+        ------
+        SequenceError
+            When the offsets are not those of records in the letters, or there is another number of
+            qualities.
+        DeviceError
+            When they are on a GPU, and the backend is a CPU.
+        """
+        came_from = backends.get(None, letters)
+        letters, offsets = checked_letters(came_from, letters, offsets)
+        if qualities is not None:
+            qualities = came_from.asarray(qualities, np.uint8)
+            if len(qualities) != len(letters):
+                raise SequenceError(
+                    f"{len(qualities):,} qualities of {len(letters):,} letters; pass one of each"
+                )
+        if came_from is backend:
+            return cls(letters, offsets, qualities)
+        if came_from.name != "cpu":
+            raise DeviceError(
+                "the reads are on a GPU and the index is on a CPU; load it with device='cuda', or "
+                "pass cupy.asnumpy(letters)"
+            )
+        put = backend.from_host
+        return cls(put(letters), put(offsets), None if qualities is None else put(qualities))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def between(self, rows: tuple[int, int], span: tuple[int, int]) -> Reads:
+        """Return a range of the reads, given the span of their letters."""
+        (first, last), (start, end) = rows, span
+        qualities = None if self.qualities is None else self.qualities[start:end]
+        return Reads(self.letters[start:end], self.offsets[first : last + 1] - start, qualities)
+
+
+def reads_of(
+    backend: Backend, arrays: Sequence[Any], qualities: Mapping[str, Any] | None = None
+) -> list[Reads]:
+    """Return the reads of a batch, and their mates if it has any.
+
+    Parameters
+    ----------
+    backend : Backend
+    arrays : sequence of array
+        Letters and offsets of reads, and those of mates, which may be None.
+    qualities : mapping, optional
+        Those of letters: ``qualities`` and ``mate_qualities``.
+
+    Raises
+    ------
+    SequenceError, DeviceError
+        As `Reads.of`; also when there are other numbers of reads and of mates.
+
+    Examples
+    --------
+    >>> arrays = np.frombuffer(b"ACGTACG", np.uint8), np.array([0, 3, 7])
+    >>> [len(side) for side in reads_of(backends.get("cpu"), [*arrays, None, None])]
+    [2]
+    """
+    sides = [
+        Reads.of(backend, letters, offsets, (qualities or {}).get(name))
+        for name, letters, offsets in zip(_QUALITIES, arrays[::2], arrays[1::2], strict=False)
+        if letters is not None
+    ]
+    reads, mates = len(sides[0]), len(sides[-1])
+    if reads != mates:
+        raise SequenceError(f"{reads:,} reads and {mates:,} mates; pass one mate of each read")
+    return sides
+
+
+def slices(backend: Backend, sides: list[Reads], letters: int) -> Iterator[list[Reads]]:
+    """Yield reads and their mates in slices of about a number of letters."""
+    n, total = len(sides[0]), sum(len(side.letters) for side in sides)
+    if total <= letters or n <= 1:
+        yield sides
+        return
+    xp, ends = backend.xp, sum(side.offsets for side in sides)
+    marks = backend.to_host(xp.searchsorted(ends, xp.arange(letters, total, letters)))
+    edges = np.unique(np.concatenate([[0], marks, [n]]))
+    # The host waits once, for the places of all sides.
+    at = backend.from_host(edges)
+    places = backend.to_host(xp.stack([side.offsets[at] for side in sides])).tolist()
+    for rows, *spans in zip(pairwise(edges.tolist()), *map(pairwise, places), strict=True):
+        yield [side.between(rows, span) for side, span in zip(sides, spans, strict=True)]
 
 
 @dataclass(slots=True)
@@ -168,3 +283,14 @@ class Index(Protocol):
 
     def call(self, *arrays: Any, **options: Any) -> Calls:
         """Return the calls of a batch, given letters and offsets of reads and mates."""
+
+
+def call_alone(
+    index: Any, arrays: Sequence[Any], detail: bool, options: Mapping[str, Any]
+) -> Calls:
+    """Return the calls of one batch by an index's `call_many`."""
+    given = index.prepare(lambda: iter([arrays]), **options)
+    qualities = {name: given.pop(name) for name in _QUALITIES if name in given}
+    ((_, calls),) = index.call_many([(None, (arrays, qualities))], given, detail=detail)
+    made: Calls = calls
+    return made

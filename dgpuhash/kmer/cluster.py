@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from dask.utils import parse_bytes
-from distributed import Client, Future, KilledWorker, wait
+from distributed import Client, Future, KilledWorker
 
 from dgpuhash.distributed.cluster.client import (
     client_of,
@@ -42,7 +42,7 @@ _LONELY_LOOKS = 15
 # those find that read.
 _AHEAD = 4
 # Tasks that ask a part of an index, which would be sent to the worker that takes them over.
-_ASKING_PARTS = (f"{NAME}-found-in",)
+_ASKING_PARTS = (f"{NAME}-find",)
 # Of a worker's memory, that an index may take on each of them.
 _REPLICATED_SHARE = 0.25
 _ATTEMPTS = 4
@@ -180,15 +180,15 @@ class Workers:
 
     def _wait(self, futures: Sequence[Future]) -> None:
         lonely = 0
-        while True:
-            try:
-                wait(list(futures), timeout=_LOOK_SECONDS)
-            except TimeoutError:
-                lonely = 0 if workers_of(self.client) else lonely + 1
-                if lonely > _LONELY_LOOKS:
-                    raise IndexLost(f"the cluster has no workers any more; {_REMEDY}") from None
-            else:
-                return
+        # `distributed.wait` waits on the loop of the newest client, which may be another one.
+        for future in futures:
+            while not future.done():
+                try:
+                    future.exception(timeout=_LOOK_SECONDS)
+                except TimeoutError:
+                    lonely = 0 if workers_of(self.client) else lonely + 1
+                    if lonely > _LONELY_LOOKS:
+                        raise IndexLost(f"the cluster has no workers any more; {_REMEDY}") from None
 
     def in_order(
         self, items: Iterable[Item], begin: Callable[[int, Item], list[Future]]

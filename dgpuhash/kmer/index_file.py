@@ -22,6 +22,8 @@ _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 _BYTE = np.dtype(np.uint8)
 _SUM_NBYTES = 32
 _OWN = "index "
+# Arrays of an index that are of no part, and are read with its targets.
+_WHOLE = {f"{_OWN}distributions"}
 # The array of which each part has its own from 0 on.
 _ENDS = "offsets"
 # Arrays of targets by the names of their fields.
@@ -173,7 +175,7 @@ def read_index(
         Of a file that has as many parts as the second number says, only that of the first one's
         number is read; of others all.
     has_arrays : bool
-        Whether arrays of the index are read.
+        Whether arrays of the index are read, beside distributions of reads.
 
     Raises
     ------
@@ -188,7 +190,7 @@ def read_index(
 
     def is_wanted(buffer: str) -> bool:
         is_read = part is None or buffer.endswith(f" {part[0]}")
-        return not buffer.startswith(_OWN) or (has_arrays and is_read)
+        return not buffer.startswith(_OWN) or buffer in _WHOLE or (has_arrays and is_read)
 
     header, raw, _ = map_file(path, is_wanted)
     with interpreting(path):
@@ -277,11 +279,13 @@ class PartBuffers(Buffers):
         ]  # fmt: skip
 
     def has(self, name: str) -> bool:
-        """Return whether all parts have an array."""
-        return all(part.has(name) for part in self.parts)
+        """Return whether all parts have an array, or it is of no part."""
+        return super().has(name) or all(part.has(name) for part in self.parts)
 
     def get(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> np.ndarray:
-        """Return an array of all parts concatenated."""
+        """Return an array of all parts concatenated, or one of no part."""
+        if super().has(name):
+            return super().get(name, dtype, length)
         pieces = [part.get(name, dtype) for part in self.parts]
         if name == _ENDS:
             self.check(all(map(len, pieces)), f"buffer {name!r} is empty")

@@ -21,7 +21,7 @@ from dgpuhash.kmer.distributions import (
 from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.masking import mask_on
 from dgpuhash.kmer.references import References, Targets, targets_of_letters
-from dgpuhash.kmer.rule import Part, Rows, Rule
+from dgpuhash.kmer.rule import Batch, Part, Rows, Rule
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables.arguments.file_layout import interpreting
@@ -45,6 +45,8 @@ class IndexBase(ABC):
     _whole: Taxonomy | None
     _notes: list[str]
     _steps: list[dict[str, Any]]
+    # Of the references that there are; those of fewer are of no use.
+    _distributions: dict[int, ReadDistribution]
 
     @property
     def settings(self) -> Any:
@@ -67,17 +69,8 @@ class IndexBase(ABC):
         return provenance_of(self._steps, self.targets)
 
     @abstractmethod
-    def _batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
-        """Return the calls of a batch of reads on the host, as `Rule.call_here` does; thread-safe.
-
-        Parameters
-        ----------
-        arrays : sequence of array
-            Letters and offsets of reads, and of mates, on the host.
-        qualities : mapping
-            Those of letters by the names that `call` has for them.
-        query : Query
-        """
+    def _batch_calls(self, batch: Batch, query: Any) -> Any:
+        """Return the calls of reads on the host, as `Rule.call_here` does; thread-safe."""
 
     @abstractmethod
     def _sizes(self) -> list[Any]:
@@ -150,8 +143,7 @@ class LocalIndex(IndexBase):
         # All taxa, and beside the rule those of references.
         self._rule, self._part, self._whole = rule, part, whole
         self._notes, self._steps = notes, steps
-        # Of the references that there are; those of fewer are of no use.
-        self._distributions: dict[int, ReadDistribution] = {}
+        self._distributions = {}
 
     @property
     def device(self) -> Device:
@@ -291,9 +283,9 @@ class LocalIndex(IndexBase):
         made: Self = merged(self, others)
         return made
 
-    def _batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
-        """Return the calls of a batch of reads on the host, as `Rule.call_here` does."""
-        return self._rule.call_here(self._part, arrays, qualities, query)
+    def _batch_calls(self, batch: Batch, query: Any) -> Any:
+        """Return the calls of reads on the host, as `Rule.call_here` does."""
+        return self._rule.call_here(self._part, batch, query)
 
     def _sizes(self) -> list[Any]:
         return [self._rule.size(self._part)]

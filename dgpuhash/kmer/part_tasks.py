@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from dgpuhash.kmer.databases.owners import DistinctSample, dealt, on_device, stay_on_device
@@ -12,13 +12,6 @@ from dgpuhash.kmer.rule import Part, Rows, Rule
 from dgpuhash.kmer.target_runs import TargetRun
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.typing import Device
-
-Batch = tuple[Sequence[Any], Mapping[str, Any]]
-
-
-def on_worker(rule: Rule, device: Device | None) -> Rule:
-    """Return a rule on a worker's device."""
-    return rule.on(device)
 
 
 def sampled_run(kind: type[Rule], settings: Any, device: Device, run: TargetRun) -> DistinctSample:
@@ -46,11 +39,6 @@ def part_with(rule: Rule, before: Part | None, pieces: list[list[Rows]]) -> Part
     return rule.fold(before, _here(rule, pieces), room)
 
 
-def part_of_run(rule: Rule, run: TargetRun, letters: int, before: Part | None) -> Part:
-    """Build the part of a run of targets."""
-    return rule.part_of_run(run, letters, before)
-
-
 def loaded_part(
     kind: type[Rule], path: str, mode: str, n: int, at: int, device: Device | None
 ) -> Part:
@@ -61,31 +49,6 @@ def loaded_part(
         if mode == "replicated":
             return rule.load(saved)
         return rule.load_share(saved, at, n, by_targets=mode == "independent")
-
-
-def called_here(rule: Rule, part: Part, batch: Batch, query: Any) -> Any:
-    """Return the calls of a batch by a part with all keys."""
-    return rule.call_here(part, *batch, query)
-
-
-def dealt_batch(rule: Rule, batch: Batch, query: Any, n: int) -> list[Any]:
-    """Return the keys of a batch for each of n parts, and the state for `call`."""
-    return rule.deal(*batch, query, n)
-
-
-def found_in(rule: Rule, part: Part, keys: Any, query: Any) -> Any:
-    """Return a part's results for the keys of a batch."""
-    return rule.find(part, keys, query)
-
-
-def called_of_found(rule: Rule, rest: Any, found: list[Any], query: Any) -> Any:
-    """Return the calls of a batch from the results of all parts."""
-    return rule.call(rest, found, query)
-
-
-def size_of_part(rule: Rule, part: Part) -> Any:
-    """Return the sizes of a part."""
-    return rule.size(part)
 
 
 def found_count(part: Part) -> int:

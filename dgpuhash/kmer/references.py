@@ -224,6 +224,13 @@ class References:
         """Whether headers and lengths are known."""
         return self._headers is not None
 
+    def headers(self) -> tuple[list[str], list[int], str]:
+        """Read one file; return the headers and lengths of its records, and its sum."""
+        for _ in self._read(0, 1, BATCH_LETTERS):
+            pass
+        assert self._headers is not None
+        return self._headers, self._lengths, self._sums[0]
+
     def know(
         self,
         headers: Sequence[Sequence[str]],

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Rows = tuple[Any, Any]
 """Keys and a value of each, on a device."""
 
+Batch = tuple[Sequence[Any], Mapping[str, Any]]
+"""Letters and offsets of reads, and of mates; qualities by the names that `call` has for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -107,6 +110,11 @@ class Rule(ABC):
     def with_targets(self, whole: Taxonomy | None, targets: Targets) -> Self:
         """Return the rule extended by further targets, whose taxa are in `whole`."""
 
+    @classmethod
+    def common_settings(cls, own: Any, other: Any) -> Any:
+        """Return the settings of one index as they are after a merge with another one."""
+        return own
+
     @abstractmethod
     def empty(self) -> Part:
         """Return an empty part."""
@@ -167,12 +175,25 @@ class Rule(ABC):
     def query(self, options: Mapping[str, Any], *, detail: bool = False) -> Query:
         """Return checked call options, or raise SpecError."""
 
+    def prepare(
+        self, answers: Callable[[Any], Iterable[Any]], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return options for calls, after a first pass over all reads if they need one.
+
+        Parameters
+        ----------
+        answers : callable
+            Is given a query, and returns what the index has of all reads.
+        options : mapping
+        """
+        return options
+
     @abstractmethod
-    def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
+    def call_here(self, part: Part, batch: Batch, query: Any) -> Any:
         """Return the calls of a batch on the host, by a part with all keys."""
 
     @abstractmethod
-    def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
+    def deal(self, batch: Batch, query: Any, n: int) -> list[Any]:
         """Return the keys of a batch for each of n parts, and the state for `call`."""
 
     @abstractmethod

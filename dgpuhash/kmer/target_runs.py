@@ -197,13 +197,4 @@ def dealt_runs(
 
 def headers_of(file: str) -> tuple[list[str], list[int], str]:
     """Return the headers and lengths of a file's records, and the file's checksum."""
-    headers: list[str] = []
-    lengths: list[int] = []
-    sums: list[str] = []
-    for batch in read_sequences(file, overlap=0, summed=sums.append):
-        sizes: list[int] = np.diff(batch.offsets).tolist()
-        if batch.continues:
-            lengths[-1] += sizes.pop(0) - batch.repeated
-        headers.extend(map(batch.name, range(batch.continues, len(batch))))
-        lengths.extend(sizes)
-    return headers, lengths, sums[0]
+    return References(file, order="given").headers()

@@ -14,17 +14,18 @@ from distributed import Client, Future
 from dgpuhash import backend as backends
 from dgpuhash.errors import ClosedError
 from dgpuhash.kmer import part_tasks as tasks
-from dgpuhash.kmer.calls import Calls
+from dgpuhash.kmer.calls import Calls, call_alone
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.cluster import LettersDone, Workers, check_files, seen_by_workers
 from dgpuhash.kmer.databases.estimators import workers_memory
 from dgpuhash.kmer.databases.owners import DistinctSample
 from dgpuhash.kmer.databases.part_files import save_parts
 from dgpuhash.kmer.databases.provenance import step_after, steps_of
+from dgpuhash.kmer.distributions import distribution_array, saved_distributions
 from dgpuhash.kmer.index_file import nbytes_of, read_index
 from dgpuhash.kmer.local_index import IndexBase, LocalIndex, TaxonomyLike
 from dgpuhash.kmer.references import References, Targets
-from dgpuhash.kmer.rule import Rows, Rule
+from dgpuhash.kmer.rule import Batch, Rows, Rule
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.sequences.reads import ReadFiles, ReadReads
 from dgpuhash.kmer.target_runs import dealt_runs, headers_of, runs_on
@@ -82,6 +83,7 @@ class WorkerIndex(IndexBase):
         self._rule_there: Future | None = None
         self._notes: list[str] = []
         self._steps: list[dict[str, Any]] = []
+        self._distributions = {}
         # Of batches that come one by one: workers take turns.
         self._numbers = count()
 
@@ -140,6 +142,7 @@ class WorkerIndex(IndexBase):
             workers.finish(parts)
             made._notes, made._steps = saved.told["notes"], steps_of(saved.told, saved.targets)
             made._keep(rule, made._sent(rule), parts)
+            made._distributions = saved_distributions(saved)
         return made
 
     @property
@@ -216,10 +219,11 @@ class WorkerIndex(IndexBase):
         done.finish()
 
     def _sent(self, rule: Rule) -> Future:
-        return self._workers.submit(tasks.on_worker, rule, self._worker_device)
+        return self._workers.submit(self._rule_type.on, rule, self._worker_device)
 
     def _keep(self, rule: Rule, there: Future, parts: list[Future]) -> None:
         self._rule, self._rule_there, self._parts = rule, there, parts
+        self._distributions = {}
 
     def _check_room(self, references: References, nbytes: int) -> None:
         """Raise OutOfMemoryError if further references do not fit the workers."""
@@ -250,7 +254,9 @@ class WorkerIndex(IndexBase):
             before = old[0] if old else None
             made = [
                 done.of(
-                    workers.submit(tasks.part_of_run, rule, run, letters, before, near=address),
+                    workers.submit(
+                        self._rule_type.part_of_run, rule, run, letters, before, near=address
+                    ),
                     letters,
                 )
                 for run, address in runs
@@ -289,23 +295,35 @@ class WorkerIndex(IndexBase):
 
     def _begin(self, number: int, batch: Future, query: Any, seen: Any = None) -> Future:
         """Return the task that calls a batch of reads; `seen` counts their keys."""
-        workers, (rule, parts) = self._workers, self._present
+        workers, kind, (rule, parts) = self._workers, self._rule_type, self._present
         # Where the batch is, and not where the rule is, or a copy of the part if that is busy.
         near = workers.near(number)
         if self._mode == "replicated":
             part = parts[number % len(parts)]
-            made = workers.submit(tasks.called_here, rule, part, batch, query, near=near)
+            made = workers.submit(kind.call_here, rule, part, batch, query, near=near)
         else:
-            by_targets = self._mode == "independent"
-            query, n = replace(query, by_targets=by_targets), 1 if by_targets else len(parts)
-            both = workers.submit(tasks.dealt_batch, rule, batch, query, n, near=near)
-            *keys, rest = workers.split(both, n + 1, near=near)
-            found = [
-                workers.submit(tasks.found_in, rule, part, keys[at % n], query, near=home)
-                for at, (part, home) in enumerate(zip(parts, workers.homes(parts), strict=True))
-            ]
-            made = workers.submit(tasks.called_of_found, rule, rest, found, query, near=near)
+            made = self._through_parts(number, (kind.deal, batch), kind.call, query)
         return made if seen is None else seen.begun(made, near)
+
+    def _through_parts(
+        self, number: int, dealt: tuple[Any, ...], call: Callable[..., Any], query: Any
+    ) -> Future:
+        """Return the task of `call`, given the results of all parts for the keys of a batch.
+
+        `dealt` are the function that deals keys to parts, and what it takes behind the rule.
+        """
+        workers, (rule, parts), (deal, *arguments) = self._workers, self._present, dealt
+        by_targets, near = self._mode == "independent", workers.near(number)
+        if self._mode == "replicated":
+            parts = [parts[number % len(parts)]]
+        query, n = replace(query, by_targets=by_targets), 1 if by_targets else len(parts)
+        both = workers.submit(deal, rule, *arguments, query, n, near=near)
+        *keys, rest = workers.split(both, n + 1, near=near)
+        found = [
+            workers.submit(self._rule_type.find, rule, part, keys[at % n], query, near=home)
+            for at, (part, home) in enumerate(zip(parts, workers.homes(parts), strict=True))
+        ]
+        return workers.submit(call, rule, rest, found, query, near=near)
 
     def call(self, *arrays: Any, detail: bool = False, **options: Any) -> Calls:
         """Return the calls of reads or pairs in arrays, as the index of one device does.
@@ -317,19 +335,44 @@ class WorkerIndex(IndexBase):
         IndexLost
             When workers are lost, and what they had cannot be made anew.
         """
-        backend = backends.get(None, *arrays[::2])
-        names = ("qualities", "mate_qualities")
-        beside = {name: options.pop(name) for name in names if name in options}
-        ((_, calls),) = self.call_many([(None, (arrays, beside))], options, detail=detail)
+        backend, calls = backends.get(None, *arrays[::2]), call_alone(self, arrays, detail, options)
         if backend.name == "cpu":
             return calls
         put = backend.from_host
         fields = (getattr(calls, name) for name in Calls.__slots__)
         return Calls(*(None if field is None else put(field) for field in fields))
 
+    def prepare(
+        self, batches: Callable[[], Iterator[Sequence[Any]]], **options: Any
+    ) -> dict[str, Any]:
+        """Return options for `call`, as `SketchIndex.prepare` does; by minimizers all of them."""
+        workers = self._workers
+
+        def answers(query: Any) -> Iterator[Any]:
+            def begun(number: int, batch: Sequence[Any]) -> list[Future]:
+                there = workers.sent(_batch_on_host((batch, {})), number)
+                return [self._begin(number, there, query)]
+
+            for _, take in workers.in_order(batches(), begun):
+                yield from take()[0]
+
+        return {**self._rule.prepare(answers, options)}
+
+    def prepare_files(self, files: ReadFiles, **options: Any) -> dict[str, Any]:
+        """Return options for `call_files`, as `prepare` does; workers read the files."""
+
+        def answers(query: Any) -> Iterator[Any]:
+            def begin(number: int, batch: Future) -> Future:
+                return self._begin(number, batch, query)
+
+            for _, found in ReadsOnWorkers(self._workers, files, "sizes").asked(begin):
+                yield from found
+
+        return {**self._rule.prepare(answers, options)}
+
     def call_many(
         self,
-        batches: Iterable[tuple[Item, tasks.Batch]],
+        batches: Iterable[tuple[Item, Batch]],
         options: Mapping[str, Any],
         *,
         detail: bool = False,
@@ -347,7 +390,7 @@ class WorkerIndex(IndexBase):
         """
         query, seen = self._rule.query(options, detail=detail), options.get("seen")
 
-        def begin(number: int, item: tuple[Item, tasks.Batch]) -> list[Future]:
+        def begin(number: int, item: tuple[Item, Batch]) -> list[Future]:
             batch = self._workers.sent(_batch_on_host(item[1]), number)
             return [self._begin(number, batch, query, seen)]
 
@@ -355,14 +398,14 @@ class WorkerIndex(IndexBase):
             (calls,) = take()
             yield item, calls if seen is None else seen.taken(calls)
 
-    def _batch_calls(self, arrays: Sequence[Any], qualities: Mapping[str, Any], query: Any) -> Any:
-        """Return the calls of a batch of reads on the host, as `Rule.call_here` does."""
+    def _batch_calls(self, batch: Batch, query: Any) -> Any:
+        """Return the calls of reads on the host, as `Rule.call_here` does."""
 
-        def begin(_: int, batch: tasks.Batch) -> list[Future]:
+        def begin(_: int, batch: Batch) -> list[Future]:
             number = next(self._numbers)
             return [self._begin(number, self._workers.sent(batch, number), query)]
 
-        ((_, take),) = self._workers.in_order([(arrays, qualities)], begin)
+        ((_, take),) = self._workers.in_order([batch], begin)
         (answer,) = take()
         return answer
 
@@ -447,7 +490,7 @@ class WorkerIndex(IndexBase):
         save_parts(
             self._workers, path, arrays, overwrite=overwrite, rule=self.rule,
             settings=asdict(self.settings), taxonomy=self.taxonomy, targets=self.targets,
-            told=self._told,
+            told=self._told, whole=distribution_array(self._distributions),
         )  # fmt: skip
 
     def stats(self) -> dict[str, Any]:
@@ -458,7 +501,7 @@ class WorkerIndex(IndexBase):
     def _sizes(self) -> list[Any]:
         rule = self._present[0]
         return self._workers.results(
-            [self._workers.submit(tasks.size_of_part, rule, part) for part in self._dealt()]
+            [self._workers.submit(self._rule_type.size, rule, part) for part in self._dealt()]
         )
 
     @property
@@ -517,14 +560,16 @@ class WorkerIndex(IndexBase):
 
         part, told = rule.part_of_rows(rows(), dropped), self._told
         part = replace(part, found=told.get("found", 0))
-        return self.local._of(rule, part, self._whole, told["notes"], told["steps"])
+        made = self.local._of(rule, part, self._whole, told["notes"], told["steps"])
+        made._distributions = self._distributions
+        return made
 
     def close(self) -> None:
         """Free the memory of the workers."""
         self._parts, self._rule_there = [], None
 
 
-def _batch_on_host(batch: tasks.Batch) -> tasks.Batch:
+def _batch_on_host(batch: Batch) -> Batch:
     arrays, beside = batch
     here = [None if each is None else _on_host(each) for each in arrays]
     return here, {name: _on_host(each) for name, each in beside.items()}

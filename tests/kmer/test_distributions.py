@@ -168,8 +168,6 @@ def test_other_lengths_are_refused(tmp_path, given, said):
 def test_an_index_without_distributions_says_how_to_get_some():
     with pytest.raises(SpecError, match="has no distributions of reads; build it with --distrib"):
         chosen_distribution({}, None)
-    with pytest.raises(SpecError, match="counted by one process; build without client="):
-        MinimizerIndex.build("x.fa", taxonomy="x", client=object(), distributions=[100])
 
 
 def test_commands_say_that_distributions_are_left_out(folder, tmp_path):

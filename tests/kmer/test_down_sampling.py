@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from click.testing import CliRunner
 from kmer.models.minimizers import MinimizerModel
@@ -39,8 +41,23 @@ def test_a_bound_leaves_minimizers_out_as_the_model_does(folder, tmp_path, least
     index.save(tmp_path / "db.dgki")
     assert load_index(tmp_path / "db.dgki").settings.least_hash == least
     assert index.stats()["least_hash"] == least
-    with pytest.raises(SpecError, match="least_hash"):
-        index.merge(MinimizerIndex.build(folder / "0.fa", **given))
+
+
+@pytest.mark.parametrize("bounds", [(0, 2**63), (2**63, 0), (2**62, 2**63), (2**62, 0, 2**63)])
+def test_indexes_of_two_bounds_merge_to_that_of_the_higher(folder, bounds):
+    given = {"taxonomy": folder / "taxonomy", "order": "given", **SMALL}
+    files = sorted(folder.glob("*.fa"))
+    parts = [files[at :: len(bounds)] for at in range(len(bounds))]
+    first, *others = (
+        MinimizerIndex.build(own, least_hash=least, **given)
+        for own, least in zip(parts, bounds, strict=True)
+    )
+    before = table_of(first)
+    made = first.merge(*others)
+    whole = MinimizerIndex.build([*chain(*parts)], least_hash=max(bounds), **given)
+    assert table_of(made) == table_of(whole)
+    assert made.settings == whole.settings
+    assert table_of(first) == before
 
 
 @pytest.mark.parametrize("nbytes", [4_096, 5_000, 20_000, 10**7])

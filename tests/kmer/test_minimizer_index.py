@@ -17,7 +17,8 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import ExistsError, FormatError, SequenceError, SpecError, TaxonomyError
 from dgpuhash.kmer import MinimizerIndex, Taxonomy
 from dgpuhash.kmer.formats.report import kreport
-from dgpuhash.kmer.minimizers import building, reads, runs
+from dgpuhash.kmer.minimizers import building, runs
+from dgpuhash.kmer.minimizers import rule as minimizer_rule
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.tables.serialization import read_file, write_file
 
@@ -139,7 +140,7 @@ def test_slices_of_a_batch_are_called_as_the_whole(device, monkeypatch, world, w
     options = {"with_mates": with_mates, "confidence": 0.1}
     calls = called(device, index, made.pairs, **options)
     for letters in (50, 700):
-        monkeypatch.setitem(reads._SLICE_LETTERS, device.name, letters)
+        monkeypatch.setitem(minimizer_rule._SLICE_LETTERS, device.name, letters)
         found = called(device, index, made.pairs, **options)
         assert rows(found) == rows(calls)
         assert found.hits.tolist() == calls.hits.tolist()

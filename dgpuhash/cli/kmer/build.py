@@ -260,7 +260,7 @@ def distribution_in(db: str, length: int | None) -> Any:
     from dgpuhash.kmer.distributions import chosen_distribution, saved_distributions
     from dgpuhash.kmer.index_file import read_index
 
-    return chosen_distribution(saved_distributions(read_index(db)), length)
+    return chosen_distribution(saved_distributions(read_index(db, has_arrays=False)), length)
 
 
 def stats_lines(index: Any) -> Iterator[str]:

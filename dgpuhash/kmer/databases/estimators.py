@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dgpuhash import backend as backends
@@ -25,6 +24,7 @@ from dgpuhash.kmer.databases.estimate import (
     sketch_sizes,
 )
 from dgpuhash.kmer.databases.owners import DistinctSample
+from dgpuhash.kmer.index_file import nbytes_of
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import STDIN, Paths, opened
 from dgpuhash.typing import Device
@@ -279,21 +279,12 @@ def letters_by_size(files: Sequence[str]) -> int:
     """
     if STDIN in files:
         raise SequenceError("the standard input has no size; name files")
-    sizes = {file: _nbytes_of(file) for file in files}
+    sizes = {file: nbytes_of(file) for file in files}
     some = files[:: -(-len(files) // _LOOKED_INTO)]
     looked = {file: _letters_of_byte(file) for file in some}
     weight = sum(sizes[file] for file in looked)
     usual = sum(sizes[file] * each for file, each in looked.items()) / max(weight, 1)
     return round(sum(sizes[file] * looked.get(file, usual) for file in files))
-
-
-def _nbytes_of(file: str) -> int:
-    if "://" not in file:
-        return Path(file).stat().st_size
-    import fsspec
-
-    system, path = fsspec.url_to_fs(file)
-    return int(system.size(path))
 
 
 def _letters_of_byte(file: str) -> float:

@@ -47,7 +47,8 @@ def merged(first: Any, others: Iterable[Any]) -> Any:
             if own is not None and other.taxonomy is not None:
                 own = Taxonomy(united(own._taxa, other.taxonomy._taxa))
             whole = whole if whole is other._whole else own
-            rule = type(rule)(rule.backend, rule.settings, own, rule.targets.join(other.targets))
+            settings = rule.common_settings(rule.settings, other.settings)
+            rule = type(rule)(rule.backend, settings, own, rule.targets.join(other.targets))
             sizes.append(len(other.targets.names))
             notes.extend(other._notes)
             steps.extend(other._steps)
@@ -64,7 +65,9 @@ def _check_alike(one: Any, other: Any) -> None:
             f"a {type(one).__name__} does not merge with a {type(other).__name__}; pass indexes of "
             "one rule, and of one device: gather() those of workers"
         )
-    own, its = asdict(one.settings), asdict(other.settings)
+    common = one._rule.common_settings
+    own = asdict(common(one.settings, other.settings))
+    its = asdict(common(other.settings, one.settings))
     for name in own:
         # The order is that of each one's files; all are taken as they are given.
         if own[name] != its[name] and name != "order":

@@ -64,6 +64,7 @@ def save_parts(
     path: str | os.PathLike[str],
     parts: Sequence[Future],
     *,
+    whole: Mapping[str, np.ndarray],
     overwrite: bool = False,
     **others: Any,
 ) -> None:
@@ -78,6 +79,8 @@ def save_parts(
     path : path or fsspec URL
     parts : sequence of Future
         Of `PartArrays`.
+    whole : mapping of arrays
+        Those of the index that are of no part.
     overwrite : bool
         Whether a file that is there may be replaced.
     **others
@@ -94,6 +97,7 @@ def save_parts(
     """
     check_absent(path, overwrite=overwrite)
     header, beside = head_and_arrays(**others)
+    beside |= {name_in_file(name): array for name, array in whole.items()}
     of_parts = workers.results([workers.submit(_description, part) for part in parts])
     held: list[list[_Array]] = [arrays for arrays, _ in of_parts]
     header["told"] |= of_parts[0][1]

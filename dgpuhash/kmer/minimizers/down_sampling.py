@@ -22,6 +22,22 @@ def is_sampled(minimizers: Any, least_hash: int) -> Any:
     return key_hashes(minimizers) >= np.uint64(least_hash)
 
 
+def sampled_rows(rule: Any, keys: Any, nodes: Any) -> tuple[Any, Any]:
+    """Return minimizers and taxon numbers after down-sampling by a rule's hash bound."""
+    if not rule.settings.least_hash:
+        return keys, nodes
+    rows = is_sampled(keys, rule.settings.least_hash)
+    return keys[rows], nodes[rows]
+
+
+def sampled_part(rule: Any, part: Any) -> Any:
+    """Return a part after down-sampling by a rule's hash bound, in a map of its size."""
+    keys, nodes = sampled_rows(rule, *part.table.items())
+    table = building.empty_table(rule.backend.name, len(keys))
+    table._add(keys, nodes)
+    return replace(part, table=table)
+
+
 def most_minimizers(max_db_size: int) -> int:
     """Return the capacity in minimizers of a map of a given size in bytes.
 
@@ -43,14 +59,10 @@ def least_hash_for(most: int, distinct: int, least: int = 0) -> int:
 
 def limit_part(rule: Any, part: Any, most: int) -> tuple[Any, Any]:
     """Return the rule and the part limited to a number of minimizers."""
-    backend, least = rule.backend, rule.settings.least_hash
-    keys, nodes = part.table.items()
+    least, (keys, _) = rule.settings.least_hash, part.table.items()
     while len(keys) > most:
         least = least_hash_for(most, len(keys) + 1, least)
-        rows = is_sampled(keys, least)
-        keys, nodes = keys[rows], nodes[rows]
-    table = building.empty_table(backend.name, len(keys))
-    table._add(keys, nodes)
+        keys = keys[is_sampled(keys, least)]
     settings = replace(rule.settings, least_hash=least)
-    limited = type(rule)(backend, settings, rule.taxonomy, rule.targets)
-    return limited, replace(part, table=table)
+    limited = type(rule)(rule.backend, settings, rule.taxonomy, rule.targets)
+    return limited, sampled_part(limited, part)

@@ -51,6 +51,25 @@ class MinimizerFigures(IndexBase):
         """The taxa of the references, and their ancestors."""
         return self._rule.taxonomy
 
+    @property
+    def distributions(self) -> dict[int, ReadDistribution]:
+        """How all reads of the references are called, by the lengths of the reads.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "gtdb.tsv").write_text("GB_GCA_000000001.1\\td__Archaea\\n")
+        >>> _ = (folder / "GCA_000000001.1.fna").write_text(">one\\nACGTTGCATTGCCGATA\\n")
+        >>> taxonomy = Taxonomy.from_gtdb(folder / "gtdb.tsv")
+        >>> index = MinimizerIndex.build(
+        ...     folder / "*.fna", taxonomy=taxonomy, k=9, l=7, spaces=1, distributions=[12]
+        ... )
+        >>> index.distributions[12].reads
+        array([6])
+        """
+        return dict(self._distributions)
+
     def taxon_counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the taxids with minimizers (int64), and the number of each (int64).
 
@@ -194,17 +213,19 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         if client is not None:
             from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
 
-            if lengths or max_db_size is not None:
-                what = "distributions are counted" if lengths else "max_db_size is kept"
+            if max_db_size is not None:
                 raise SpecError(
-                    f"{what} by one process; build without client= (--scheduler), save the index "
-                    "and load it on workers"
+                    "max_db_size is kept by one process; build without client= (--scheduler), "
+                    "save the index and load it on workers"
                 )
-            return DistributedMinimizerIndex.build(
+            on_workers = DistributedMinimizerIndex.build(
                 references, client=client, mode=mode, taxonomy=taxonomy, device=device,
                 accessions=accessions, allow_unplaced=allow_unplaced, progress=progress,
                 **settings,
             )  # fmt: skip
+            if lengths:
+                on_workers._count_reads(lengths, progress)
+            return on_workers
         most = None if max_db_size is None else most_minimizers(max_db_size)
         if most is not None:
             if not isinstance(references, References) and STDIN in files_of(references):
@@ -234,25 +255,6 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         (step,) = self._steps
         options = {**step["options"], "least_hash": self.settings.least_hash}
         self._steps = [{**step, "options": options}]
-
-    @property
-    def distributions(self) -> dict[int, ReadDistribution]:
-        """Read distributions of the references, by length of the reads.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "gtdb.tsv").write_text("GB_GCA_000000001.1\\td__Archaea\\n")
-        >>> _ = (folder / "GCA_000000001.1.fna").write_text(">one\\nACGTTGCATTGCCGATA\\n")
-        >>> taxonomy = Taxonomy.from_gtdb(folder / "gtdb.tsv")
-        >>> index = MinimizerIndex.build(
-        ...     folder / "*.fna", taxonomy=taxonomy, k=9, l=7, spaces=1, distributions=[12]
-        ... )
-        >>> index.distributions[12].reads
-        array([6])
-        """
-        return dict(self._distributions)
 
     @classmethod
     def from_letters(
@@ -444,9 +446,8 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         """
         rule, came_from = self._rule, backends.get(None, letters, mate_letters)
         arrays = letters, offsets, mate_letters, mate_offsets
-        beside = {"qualities": qualities, "mate_qualities": mate_qualities}
-        query = rule.query(options, detail=detail)
-        calls = rule.calls(self._part, arrays, beside, query, seen)
+        batch = arrays, {"qualities": qualities, "mate_qualities": mate_qualities}
+        calls = rule.calls(self._part, batch, rule.query(options, detail=detail), seen)
         return calls if came_from is rule.backend else calls.on_host(rule.backend)
 
     def classify(

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Callable, Sequence
+from itertools import count, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from distributed import Future
 
 from dgpuhash.kmer.calls import Calls
-from dgpuhash.kmer.cluster import Workers
+from dgpuhash.kmer.cluster import LettersDone, Workers
 from dgpuhash.kmer.minimizers.calling import SeenPiece
 from dgpuhash.kmer.minimizers.index import MinimizerFigures, MinimizerIndex
+from dgpuhash.kmer.minimizers.read_windows import (
+    counted_windows,
+    dealt_windows,
+    distributions_of,
+)
+from dgpuhash.kmer.references import References
+from dgpuhash.kmer.target_runs import TargetRun, dealt_runs
 from dgpuhash.kmer.taxonomy.tree import Tree
 from dgpuhash.kmer.worker_index import WorkerIndex
 
 # Pieces that are made one at once.
 _JOINED = 8
+# Letters of references whose reads a task counts.
+_COUNTED_LETTERS = 2**24
 
 
 class DistributedMinimizerIndex(MinimizerFigures, WorkerIndex):
@@ -30,6 +40,31 @@ class DistributedMinimizerIndex(MinimizerFigures, WorkerIndex):
     def seen_minimizers(self) -> SeenOnWorkers:
         """Return a counter of the minimizers that calls find, for a report."""
         return SeenOnWorkers(self._workers, self.taxonomy.tree)
+
+    def _count_reads(
+        self, lengths: Sequence[int], progress: Callable[[int], object] | None = None
+    ) -> None:
+        """Count how all reads of references are called, by the lengths of the reads, ascending.
+
+        Workers read the files once more. `progress` is told numbers of letters, on other threads.
+        """
+        workers, targets, query = self._workers, self.targets, self._rule.query({})
+        references = References(targets.files, order="given", mask=self.settings.mask)
+        edges = np.searchsorted(targets.file_of, np.arange(1, len(targets.files)))
+        sizes = [array.tolist() for array in np.split(targets.lengths, edges)]
+        names = [targets.names[start:end] for start, end in pairwise([0, *edges, None])]
+        references.know(names, sizes)
+        done = LettersDone(progress, int(targets.lengths.sum()))
+
+        def begin(number: int, run: TargetRun) -> list[Future]:
+            dealt = dealt_windows, run, lengths
+            task = self._through_parts(number, dealt, counted_windows, query)
+            return [done.of(task, run.letters_of(targets))]
+
+        runs = [run for run, _ in dealt_runs(workers, references, _COUNTED_LETTERS)]
+        counts = (take()[0] for _, take in workers.in_order(runs, begin))
+        self._distributions = distributions_of(self._rule, lengths, counts)
+        done.finish()
 
 
 def joined_pieces(pieces: list[SeenPiece]) -> SeenPiece:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dgpuhash.backend.native import native
+from dgpuhash.kmer.calls import Reads
 from dgpuhash.kmer.distributions import ReadDistribution
 from dgpuhash.kmer.minimizers.building import BATCH_LETTERS
-from dgpuhash.kmer.minimizers.runs import minimizer_runs
+from dgpuhash.kmer.minimizers.calling import FoundRuns
 from dgpuhash.kmer.references import ReferenceBatch, References
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.minimizers.rule import MinimizerRule
+    from dgpuhash.kmer.target_runs import TargetRun
 
-_Counts = dict[int, Counter[tuple[int, int]]]
+Counts = dict[int, Counter[tuple[int, int]]]
+"""Reads of each length, by the numbers of the taxa of their references and of their calls."""
 
 
 def count_reads(
@@ -39,29 +43,72 @@ def count_reads(
     lengths : sequence of int
         Ascending; each at least k.
     """
-    counts: _Counts = {length: Counter() for length in lengths}
-    settings = {"overlap": lengths[-1] - 1, "batch_letters": BATCH_LETTERS[rule.backend.name]}
-    for batch in references.batches(**settings):
-        _count(rule, part, batch, counts)
-    taxids = rule.taxonomy.taxids
-    return {length: _distribution(length, taxids, found) for length, found in counts.items()}
+    query = rule.query({})
+
+    def counted() -> Iterator[Counts]:
+        for batch in _batches(rule, references, lengths):
+            keys, rest = _dealt(rule, [batch], query, 1)
+            yield counted_windows(rule, (lengths, *rest), [rule.find(part, keys, query)], query)
+
+    return distributions_of(rule, lengths, counted())
 
 
-def _count(rule: MinimizerRule, part: Any, batch: ReferenceBatch, counts: _Counts) -> None:
-    backend, tree, longest = rule.backend, rule.taxonomy.tree, max(counts)
-    put, host = backend.from_host, backend.to_host
-    nodes = rule.nodes[batch.targets]
-    runs = minimizer_runs(backend, rule.settings, put(batch.letters), put(batch.offsets))
-    taxa, _ = part.table.find(runs.minimizers)
+def dealt_windows(
+    rule: MinimizerRule, run: TargetRun, lengths: Sequence[int], query: Any, n: int
+) -> list[Any]:
+    """Return the minimizers of a run of targets for each of n parts, and the state to count."""
+    *keys, rest = _dealt(rule, _batches(rule, run, lengths), query, n)
+    return [*keys, (lengths, *rest)]
+
+
+def counted_windows(rule: MinimizerRule, rest: Any, found: list[Any], query: Any) -> Counts:
+    """Count the reads of each length by their taxa and calls, from the results of all parts."""
+    lengths, batches, sides = rest
+    counts: Counts = {length: Counter() for length in lengths}
+    tree, host = rule.taxonomy.tree, rule.backend.to_host
     places = np.where(tree.preorder < 0, 0, tree.preorder).astype(np.uint32)
-    for length, found in counts.items():
-        # Shorter reads that lie in what pieces share are those of the piece before.
-        skipped = np.where(batch.starts > 0, longest - length, 0)
-        rows = native().count_read_calls(
-            *map(host, (runs.starts, runs.kmers, taxa)), batch.offsets, skipped, nodes,
-            rule.settings.k, length, tree.parents, places, tree.sizes.astype(np.uint32),
-        )  # fmt: skip
-        found.update({(node, call): reads for node, call, reads in rows if node})
+    for batch, (side,) in zip(batches, rule.runs_with_taxa(sides, found, query), strict=True):
+        runs = [host(array) for array in (side.runs.starts, side.runs.kmers, side.taxa)]
+        for length, own in counts.items():
+            # Shorter reads that lie in what pieces share are those of the piece before.
+            skipped = np.where(batch.starts > 0, lengths[-1] - length, 0)
+            rows = native().count_read_calls(
+                *runs, batch.offsets, skipped, rule.nodes[batch.targets], rule.settings.k, length,
+                tree.parents, places, tree.sizes.astype(np.uint32),
+            )  # fmt: skip
+            own.update({(node, call): reads for node, call, reads in rows if node})
+    return counts
+
+
+def distributions_of(
+    rule: MinimizerRule, lengths: Sequence[int], counted: Iterable[Counts]
+) -> dict[int, ReadDistribution]:
+    """Sum the counts of `counted_windows` into distributions."""
+    sums: Counts = {length: Counter() for length in lengths}
+    for counts in counted:
+        for length, own in counts.items():
+            sums[length].update(own)
+    return {length: _distribution(length, rule.taxonomy.taxids, sums[length]) for length in lengths}
+
+
+def _batches(
+    rule: MinimizerRule, references: References | TargetRun, lengths: Sequence[int]
+) -> Iterator[ReferenceBatch]:
+    size = BATCH_LETTERS[rule.backend.name]
+    return references.batches(overlap=lengths[-1] - 1, batch_letters=size)
+
+
+def _dealt(rule: MinimizerRule, batches: Iterable[ReferenceBatch], query: Any, n: int) -> list[Any]:
+    """Return the minimizers of pieces for each of n parts; then the pieces, and their runs."""
+    without_letters: list[ReferenceBatch] = []
+
+    def runs() -> Iterator[list[FoundRuns]]:
+        for batch in batches:
+            without_letters.append(replace(batch, letters=batch.letters[:0]))
+            yield [rule.runs(Reads.of(rule.backend, batch.letters, batch.offsets), query.options)]
+
+    *keys, rest = rule.deal_runs(runs(), n)
+    return [*keys, (without_letters, rest)]
 
 
 def _distribution(

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.errors import SequenceError
-from dgpuhash.kmer.calls import Calls, calls_of_slices
+from dgpuhash.kmer.calls import Calls, Reads, calls_of_slices, reads_of, slices
 from dgpuhash.kmer.databases.estimators import MinimizerEstimator
 from dgpuhash.kmer.databases.owners import part_numbers
 from dgpuhash.kmer.index_file import SavedIndex
@@ -25,12 +24,11 @@ from dgpuhash.kmer.minimizers.calling import (
     called,
     with_details,
 )
-from dgpuhash.kmer.minimizers.down_sampling import is_sampled
-from dgpuhash.kmer.minimizers.reads import Reads, slices
+from dgpuhash.kmer.minimizers.down_sampling import is_sampled, sampled_part, sampled_rows
 from dgpuhash.kmer.minimizers.runs import minimizer_runs
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.references import References
-from dgpuhash.kmer.rule import Part, Query, Rows, Rule
+from dgpuhash.kmer.rule import Batch, Part, Query, Rows, Rule
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import lca
@@ -47,6 +45,8 @@ _MINIMIZER_NBYTES = 24
 _MOSTLY, _SAMPLED = 0.7, 2**6
 # Places for each minimizer that is expected.
 _ROOM = 1.1
+# Of both mates. What a CPU works at stays in its caches, and in memory that it had before.
+_SLICE_LETTERS = {"cpu": 2**20, "cuda": 2**28}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,11 @@ class MinimizerRule(Rule):
         own = building.taxonomy_of(whole, targets, self.taxonomy or whole.subset([]))
         return type(self)(self.backend, self.settings, own, self.targets.join(targets))
 
+    @classmethod
+    def common_settings(cls, own: Any, other: Any) -> Any:
+        """Return settings with the higher of two bounds of hashes."""
+        return replace(own, least_hash=max(own.least_hash, other.least_hash))
+
     @cached_property
     def tree(self) -> TreeArrays:
         """The taxonomy's tree on the device."""
@@ -134,7 +139,7 @@ class MinimizerRule(Rule):
 
     def checked_letters(self, letters: Any, offsets: Any) -> Rows:
         """Return references in arrays as arrays of the device, or raise SequenceError."""
-        given = Reads.of(self.backend, letters, offsets, None)
+        given = Reads.of(self.backend, letters, offsets)
         return given.letters, given.offsets
 
     def keys(self, references: References | TargetRun) -> Iterator[Rows]:
@@ -154,11 +159,7 @@ class MinimizerRule(Rule):
                 self.backend, self.settings, letters, offsets,
                 nodes=self.backend.from_host(self.nodes[targets]), starts=starts,
             )  # fmt: skip
-            if least := self.settings.least_hash:
-                rows = is_sampled(runs.minimizers, least)
-                yield runs.minimizers[rows], runs.nodes[rows]
-            else:
-                yield runs.minimizers, runs.nodes
+            yield sampled_rows(self, runs.minimizers, runs.nodes)
 
     def distinct_keys(self, run: TargetRun) -> Iterator[Rows]:
         """Yield the minimizers of a run at once, deduplicated if many repeat."""
@@ -198,10 +199,11 @@ class MinimizerRule(Rule):
     def merge(self, parts: Iterator[tuple[Any, Any]]) -> MinimizerPart:
         """Merge the parts of several indexes, each given with the rule of all so far."""
         rule, first = next(parts)
-        made: MinimizerPart = rule.fold(first, [], 0)
+        least, made = rule.settings.least_hash, rule.fold(first, [], 0)
         for rule, part in parts:
-            made = rule.fold(made, [rule.rows(part)], 0, in_place=True)
-        return made
+            made = rule.fold(made, [sampled_rows(rule, *rule.rows(part))], 0, in_place=True)
+        # A later one may have a higher bound than those before.
+        return made if rule.settings.least_hash == least else sampled_part(rule, made)
 
     def query(self, options: Mapping[str, Any], *, detail: bool = False) -> MinimizerQuery:
         """Return checked call options; ``seen``, a counter of minimizers, is an extra one."""
@@ -209,15 +211,13 @@ class MinimizerRule(Rule):
         seen = given.pop("seen", None)
         return MinimizerQuery(CallOptions.of(**given), detail, owners=getattr(seen, "owners", 0))
 
-    def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
+    def call_here(self, part: Part, batch: Batch, query: Any) -> Any:
         """Return the calls of a batch on the host, by a part with all minimizers."""
         seen = SeenOfBatch(self.backend) if query.owners else None
-        calls = self.calls(part, arrays, beside, query, seen)
+        calls = self.calls(part, batch, query, seen)
         return _with_seen(calls.on_host(self.backend), seen, query.owners)
 
-    def calls(
-        self, part: Part, arrays: Any, beside: Any, query: Any, seen: Counting | None
-    ) -> Calls:
+    def calls(self, part: Part, batch: Batch, query: Any, seen: Counting | None) -> Calls:
         """Return the calls of a batch on the device, and count its minimizers in `seen`.
 
         Raises
@@ -232,18 +232,27 @@ class MinimizerRule(Rule):
 
         return calls_of_slices(self.backend, [
             self._called(map(with_taxa, sides), query, seen)
-            for sides in self._slices(arrays, beside, query.options)
+            for sides in self._slices(batch, query.options)
         ])  # fmt: skip
 
-    def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
+    def deal(self, batch: Batch, query: Any, n: int) -> list[Any]:
         """Return the minimizers of a batch for each of n parts, and the state for `call`."""
+        return self.deal_runs(self._slices(batch, query.options), n)
+
+    def deal_runs(self, slices_of_runs: Iterable[Iterable[FoundRuns]], n: int) -> list[Any]:
+        """Return the minimizers of runs for each of n parts, and the state for `runs_with_taxa`.
+
+        Runs come in slices, each of some reads and their mates.
+        """
         dealt: list[list[Any]] = [[] for _ in range(n)]
         rest = []
-        for sides in self._slices(arrays, beside, query.options):
+        for sides in slices_of_runs:
             rest.append(list[Any]())
             for side in sides:
-                owners = part_numbers(side.runs.minimizers, n)
-                rows = [self.backend.xp.flatnonzero(owners == owner) for owner in range(n)]
+                rows: list[Any] = [slice(None)]
+                if n > 1:
+                    owners = part_numbers(side.runs.minimizers, n)
+                    rows = [self.backend.xp.flatnonzero(owners == owner) for owner in range(n)]
                 for pieces, own in zip(dealt, rows, strict=True):
                     pieces.append(side.runs.minimizers[own])
                 rest[-1].append((side, rows))
@@ -256,17 +265,23 @@ class MinimizerRule(Rule):
 
     def call(self, rest: Any, found: list[Any], query: Any) -> Any:
         """Return the calls of a batch on the host, from the results of all parts."""
-        answers = zip(*found, strict=True)
         seen = SeenOfBatch(self.backend) if query.owners else None
-        calls = []
+        calls = [
+            self._called(sides, query, seen) for sides in self.runs_with_taxa(rest, found, query)
+        ]
+        made = calls_of_slices(self.backend, calls).on_host(self.backend)
+        return _with_seen(made, seen, query.owners)
+
+    def runs_with_taxa(
+        self, rest: Any, found: list[Any], query: Any
+    ) -> Iterator[Iterator[FoundRuns]]:
+        """Yield slices of runs with their taxa, from the results of all parts."""
+        answers = zip(*found, strict=True)
         for sides in rest:
-            runs = (
+            yield (
                 replace(side, taxa=self._joined_taxa(len(side.runs), rows, taxa, query))
                 for (side, rows), taxa in zip(sides, answers, strict=False)
             )
-            calls.append(self._called(runs, query, seen))
-        made = calls_of_slices(self.backend, calls).on_host(self.backend)
-        return _with_seen(made, seen, query.owners)
 
     def _joined_taxa(self, n: int, rows: Any, answers: Any, query: Any) -> Any:
         """Return the taxon of each of n runs, from the results of parts."""
@@ -285,24 +300,16 @@ class MinimizerRule(Rule):
             taxa[own] = found
         return taxa
 
-    def _slices(
-        self, arrays: Any, beside: Any, options: CallOptions
-    ) -> Iterator[Iterator[FoundRuns]]:
+    def _slices(self, batch: Batch, options: CallOptions) -> Iterator[Iterator[FoundRuns]]:
         """Yield the runs of some reads and mates at a time, without their taxa."""
-        if not options.minimum_base_quality:
-            beside = {}
-        first = Reads.of(self.backend, arrays[0], arrays[1], beside.get("qualities"))
-        second = None
-        if len(arrays) > 2 and arrays[2] is not None:
-            second = Reads.of(self.backend, arrays[2], arrays[3], beside.get("mate_qualities"))
-            if len(second) != len(first):
-                raise SequenceError(
-                    f"{len(first):,} reads and {len(second):,} mates; pass one mate of each read"
-                )
-        for pair in slices(self.backend, first, second):
-            yield (self._runs(reads, options) for reads in pair if reads is not None)
+        arrays, qualities = batch
+        sides = reads_of(self.backend, arrays, qualities if options.minimum_base_quality else None)
+        size, letters = _SLICE_LETTERS[self.backend.name], sum(len(side.letters) for side in sides)
+        for some in slices(self.backend, sides, size if letters > 2 * size else letters):
+            yield (self.runs(reads, options) for reads in some)
 
-    def _runs(self, reads: Reads, options: CallOptions) -> FoundRuns:
+    def runs(self, reads: Reads, options: CallOptions) -> FoundRuns:
+        """Return the runs of reads, without their taxa."""
         runs = minimizer_runs(
             self.backend, self.settings, reads.letters, reads.offsets, qualities=reads.qualities,
             least_quality=options.minimum_base_quality + QUALITY_OFFSET,

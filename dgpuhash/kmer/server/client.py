@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import fields
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -21,29 +20,26 @@ from dgpuhash import errors
 from dgpuhash.errors import (
     ClosedError,
     FormatError,
-    SequenceError,
     SpecError,
     UnsupportedError,
 )
-from dgpuhash.kmer.calls import Calls, calls_of_slices
+from dgpuhash.kmer.calls import Calls, call_alone, calls_of_slices, reads_of, slices
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.index_file import SavedIndex, targets_in
 from dgpuhash.kmer.minimizers.calling import SeenMinimizers, SeenPiece
-from dgpuhash.kmer.minimizers.reads import Reads
 from dgpuhash.kmer.references import Targets
-from dgpuhash.kmer.rule import Rule
+from dgpuhash.kmer.rule import Batch, Rule
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.server import protocol
 from dgpuhash.kmer.server.databases import RULES
 from dgpuhash.kmer.server.protocol import Address, BadMessage, Channel, Message, check_size
-from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
+from dgpuhash.kmer.sketches.candidates import TopLists
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables.arguments.file_layout import interpreting
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.typing import Device, HasArray, KeysLike
 
 Item = TypeVar("Item")
-Batch = tuple[Sequence[Any], Mapping[str, Any]]
 _CALLS = ("taxids", "hits", "detail_offsets", "detail_taxids", "detail_counts")
 
 
@@ -156,14 +152,7 @@ class ServedIndex:
         OSError
             When the connection is lost.
         """
-        names = ("qualities", "mate_qualities")
-        beside = {name: options.pop(name) for name in names if name in options}
-        if beside and self.rule != "kraken2":
-            raise SpecError("the rule of MetaCache has no qualities; leave them out")
-        if "kept" not in options:
-            options = self.prepare(lambda: iter([arrays]), **options)
-        ((_, calls),) = self.call_many([(None, (arrays, beside))], options, detail=detail)
-        return calls
+        return call_alone(self, arrays, detail, options)
 
     def call_many(
         self,
@@ -204,18 +193,15 @@ class ServedIndex:
 
         See `SketchIndex.prepare`.
         """
-        query: Any = self._rule.query(options)
-        if not getattr(query.options, "cov_percentile", 0):
-            return options
-        rule: Any = self._rule
-        coverage = Coverage(backends.get("cpu"), rule.windows)
         settings = {"options": options, "detail": False, "minimizers": False, "candidates": True}
-        pairs: Iterator[tuple[None, Batch]] = ((None, (batch, {})) for batch in batches())
-        for _, replies in self._replies(pairs, settings, {}):
-            for arrays in replies:
-                top = TopLists(*(arrays[each.name] for each in fields(TopLists)))
-                coverage.add(top, query.options)
-        return {**options, "kept": coverage.kept(query.options.cov_percentile)}
+
+        def answers(_: Any) -> Iterator[TopLists]:
+            pairs: Iterator[tuple[None, Batch]] = ((None, (batch, {})) for batch in batches())
+            for _, replies in self._replies(pairs, settings, {}):
+                for arrays in replies:
+                    yield TopLists(*(arrays[each.name] for each in fields(TopLists)))
+
+        return {**self._rule.prepare(answers, options)}
 
     @property
     def seen_minimizers(self) -> Callable[[], ServedMinimizers]:
@@ -292,28 +278,14 @@ def pieces_of(batch: Batch, letters: int) -> Iterator[dict[str, np.ndarray]]:
     >>> [piece["sizes"].tolist() for piece in pieces_of((reads, {}), 3)]
     [[3], [1, 3]]
     """
-    arrays, qualities = batch
-    sides = []
-    for name, own, offsets in zip(("", "mate_"), arrays[::2], arrays[1::2], strict=False):
-        if own is not None:
-            reads = Reads.of(backends.get("cpu"), own, offsets, qualities.get(f"{name}qualities"))
-            sides.append((name, (reads.letters, reads.offsets, reads.qualities)))
-    sizes = [len(offsets) - 1 for _, (_, offsets, _) in sides]
-    if sizes[0] != sizes[-1]:
-        raise SequenceError(
-            f"{sizes[0]:,} reads and {sizes[-1]:,} mates; pass one mate of each read"
-        )
-    ends = np.sum([offsets for _, (_, offsets, _) in sides], axis=0)
-    marks = np.searchsorted(ends, np.arange(letters, ends[-1], letters), side="left")
-    rows = np.unique(np.concatenate([[0], marks, [len(ends) - 1]]))
-    for first, last in pairwise(rows.tolist()) if len(rows) > 1 else [(0, 0)]:
+    backend = backends.get("cpu")
+    for sides in slices(backend, reads_of(backend, *batch), letters):
         piece = {}
-        for name, (own, offsets, quality) in sides:
-            start, end = offsets[first], offsets[last]
-            piece[f"{name}letters"] = own[start:end]
-            piece[f"{name}sizes"] = np.diff(offsets[first : last + 1]).astype(np.uint32)
-            if quality is not None:
-                piece[f"{name}qualities"] = quality[start:end]
+        for name, side in zip(("", "mate_"), sides, strict=False):
+            piece[f"{name}letters"] = side.letters
+            piece[f"{name}sizes"] = np.diff(side.offsets).astype(np.uint32)
+            if side.qualities is not None:
+                piece[f"{name}qualities"] = side.qualities
         yield piece
 
 

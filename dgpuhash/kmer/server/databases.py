@@ -18,7 +18,7 @@ from dgpuhash.kmer.databases.estimators import memory_of
 from dgpuhash.kmer.index_file import head_and_arrays, nbytes_of, rule_of
 from dgpuhash.kmer.loading import load_index
 from dgpuhash.kmer.minimizers.rule import MinimizerRule
-from dgpuhash.kmer.rule import Rule
+from dgpuhash.kmer.rule import Batch, Rule
 from dgpuhash.kmer.server.protocol import Arrays, Message
 from dgpuhash.kmer.sketches.candidates import TopLists, concatenated
 from dgpuhash.kmer.sketches.rule import SketchRule
@@ -78,7 +78,7 @@ class Epoch:
         rule, options = self._index._rule, request.fields["options"]
         if not all(isinstance(value, _PLAIN) for value in options.values()):
             raise SpecError("options of calls are numbers and texts; pass these")
-        letters, qualities = _reads_in(request.arrays)
+        batch = _batch_in(request.arrays)
         if "kept" in request.arrays:
             options = {**options, "kept": _bits(request.arrays["kept"], len(rule.targets.names))}
         query = rule.query(options, detail=request.fields["detail"])
@@ -86,7 +86,7 @@ class Epoch:
             query = replace(query, owners=1)
         if request.fields["candidates"] and rule.name == SketchRule.name:
             query = replace(query, runs=True)
-        return _arrays_of(self._index._batch_calls(letters, qualities, query))
+        return _arrays_of(self._index._batch_calls(batch, query))
 
 
 class Databases:
@@ -226,8 +226,8 @@ def _nbytes_in_memory(path: str) -> int:
     return int(nbytes_of(path) * RULES[rule_of(path)].of_file)
 
 
-def _reads_in(arrays: Arrays) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-    """Return letters, offsets and qualities of a message's reads and mates.
+def _batch_in(arrays: Arrays) -> Batch:
+    """Return letters and offsets of a message's reads, and of mates, and qualities.
 
     Raises
     ------
@@ -236,7 +236,6 @@ def _reads_in(arrays: Arrays) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
     """
     letters: list[np.ndarray] = []
     qualities: dict[str, np.ndarray] = {}
-    counts: list[int] = []
     for side in _SIDES:
         own, sizes = arrays.get(f"{side}letters"), arrays.get(f"{side}sizes")
         if own is None and sizes is None and side:
@@ -249,11 +248,8 @@ def _reads_in(arrays: Arrays) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
         if offsets[-1] != len(own) or (quality is not None and quality.shape != own.shape):
             raise SequenceError("sizes or qualities do not fit the letters; send one of each")
         letters += [own, offsets]
-        counts.append(len(sizes))
         if quality is not None:
             qualities[f"{side}qualities"] = quality
-    if len(set(counts)) > 1:
-        raise SequenceError(f"{counts[0]:,} reads and {counts[1]:,} mates; send as many")
     return letters, qualities
 
 

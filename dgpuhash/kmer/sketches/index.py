@@ -14,8 +14,7 @@ from dgpuhash.kmer.options import SketchBuildOptions, SketchCallOptions, SketchO
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import Paths
 from dgpuhash.kmer.sketches.building import digests_of
-from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
-from dgpuhash.kmer.sketches.reads import Batch
+from dgpuhash.kmer.sketches.candidates import TopLists
 from dgpuhash.kmer.sketches.rule import SketchQuery, SketchRule
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import MultiMap
@@ -318,12 +317,13 @@ class SketchIndex(LocalIndex):
         See the class.
         """
         batch = (letters, offsets, mate_letters, mate_offsets)
-        if "kept" not in options:
-            options = self.prepare(lambda: iter([batch]), **options)
+        options = self.prepare(lambda: iter([batch]), **options)
         query = self._rule.query(options, detail=detail)
-        return self._rule.calls(self._top_lists(batch, query), query)
+        return self._rule.calls(self._rule.top_lists(self._part, batch, query), query)
 
-    def prepare(self, batches: Callable[[], Iterator[Batch]], **options: Any) -> dict[str, Any]:
+    def prepare(
+        self, batches: Callable[[], Iterator[Sequence[HasArray | KeysLike | None]]], **options: Any
+    ) -> dict[str, Any]:
         """Return options for `call`, after a first pass over the reads if needed.
 
         With ``cov_percentile`` the targets that reads cover least are found.
@@ -335,19 +335,12 @@ class SketchIndex(LocalIndex):
         **options
             As for `call`.
         """
-        query = self._rule.query(options)
-        if not query.options.cov_percentile:
-            return options
-        coverage = Coverage(self._rule.backend, self._rule.windows)
-        for batch in batches():
-            for top in self._top_lists(batch, query, runs=True):
-                coverage.add(top, query.options)
-        return {**options, "kept": coverage.kept(query.options.cov_percentile)}
 
-    def _top_lists(
-        self, batch: Batch, query: SketchQuery, *, runs: bool = False
-    ) -> Iterator[TopLists]:
-        return self._rule.top_lists(self._part, batch, query.options, runs=runs)
+        def answers(query: SketchQuery) -> Iterator[TopLists]:
+            for batch in batches():
+                yield from self._rule.top_lists(self._part, batch, query)
+
+        return {**self._rule.prepare(answers, options)}
 
     def classify(
         self,

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from distributed import Future
 
 from dgpuhash import backend as backends
-from dgpuhash.kmer.calls import Calls
-from dgpuhash.kmer.sequences.reads import ReadFiles
 from dgpuhash.kmer.sketches.building import lines_of, sums_of, texts_of
-from dgpuhash.kmer.sketches.candidates import Coverage, TopLists
 from dgpuhash.kmer.sketches.index import SketchIndex
-from dgpuhash.kmer.sketches.reads import Batch
 from dgpuhash.kmer.sketches.rule import SketchPart, SketchRule
 from dgpuhash.kmer.worker_index import WorkerIndex
-from dgpuhash.kmer.worker_reads import ReadsOnWorkers
 
 # Locations that a task makes lines of.
 _LINES_OF_TASK = 2**20
@@ -52,55 +46,6 @@ class DistributedSketchIndex(WorkerIndex):
             workers.submit(limited, rule, part, at, crowded, counts)
             for at, part in enumerate(parts)
         ]
-
-    def prepare(self, batches: Callable[[], Iterator[Batch]], **options: Any) -> dict[str, Any]:
-        """Return options for `call`, as `SketchIndex.prepare` does."""
-        workers = self._workers
-
-        def tops(begin: Callable[[int, Future], Future]) -> Iterator[list[TopLists]]:
-            def begun(number: int, batch: Batch) -> list[Future]:
-                return [begin(number, workers.sent((list(batch), {}), number))]
-
-            for _, take in workers.in_order(batches(), begun):
-                (found,) = take()
-                yield found
-
-        return self._prepared(tops, options)
-
-    def prepare_files(self, files: ReadFiles, **options: Any) -> dict[str, Any]:
-        """Return options for `call_files`, as `prepare`; workers read the files."""
-
-        def tops(begin: Callable[[int, Future], Future]) -> Iterator[list[TopLists]]:
-            for _, found in ReadsOnWorkers(self._workers, files, "sizes").asked(begin):
-                yield found
-
-        return self._prepared(tops, options)
-
-    def _prepared(
-        self,
-        tops: Callable[[Callable[[int, Future], Future]], Iterator[list[TopLists]]],
-        options: dict[str, Any],
-    ) -> dict[str, Any]:
-        """Return options adapted to the candidates of all reads, given in `tops`."""
-        query: Any = self._rule.query(options)
-        if not query.options.cov_percentile:
-            return options
-        rule: Any = self._rule
-        coverage = Coverage(backends.get("cpu"), rule.windows)
-
-        def begin(number: int, batch: Future) -> Future:
-            return self._begin(number, batch, replace(query, runs=True))
-
-        for found in tops(begin):
-            for top in found:
-                coverage.add(top, query.options)
-        return {**options, "kept": coverage.kept(query.options.cov_percentile)}
-
-    def call(self, *arrays: Any, detail: bool = False, **options: Any) -> Calls:
-        """Return the calls of reads or pairs in arrays, as `SketchIndex.call` does."""
-        if "kept" not in options:
-            options = self.prepare(lambda: iter([arrays]), **options)
-        return super().call(*arrays, detail=detail, **options)
 
     def digests(self) -> dict[str, str]:
         """Return the sums of `SketchIndex.digests`, from runs sorted on workers."""

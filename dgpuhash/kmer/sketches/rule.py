@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, starmap
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.kmer.calls import Calls, calls_of_slices
+from dgpuhash.kmer.calls import Calls, calls_of_slices, reads_of
 from dgpuhash.kmer.counts.tally import checked_letters
 from dgpuhash.kmer.databases.estimators import SketchEstimator
 from dgpuhash.kmer.databases.owners import part_numbers
 from dgpuhash.kmer.index_file import SavedIndex
 from dgpuhash.kmer.references import References, Targets
-from dgpuhash.kmer.rule import Part, Query, Rows, Rule
+from dgpuhash.kmer.rule import Batch, Part, Query, Rows, Rule
 from dgpuhash.kmer.sketches import building
 from dgpuhash.kmer.sketches.building import (
     arrays_of,
@@ -27,13 +27,14 @@ from dgpuhash.kmer.sketches.building import (
     size_of,
 )
 from dgpuhash.kmer.sketches.candidates import (
+    Coverage,
     TargetLineages,
     TopLists,
     calls_of,
     concatenated,
     merged,
 )
-from dgpuhash.kmer.sketches.reads import Batch, SketchedReads, candidates_of, sketched
+from dgpuhash.kmer.sketches.reads import SketchedReads, candidates_of, sketched
 from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
 from dgpuhash.kmer.sketches.sketching import n_windows, sketch_references
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
@@ -234,30 +235,40 @@ class SketchRule(Rule):
         kept = given.pop("kept", None)
         return SketchQuery(CallOptions.of(self.settings, **given), detail, kept=kept)
 
-    def call_here(self, part: Part, arrays: Any, beside: Any, query: Any) -> Any:
+    def prepare(
+        self, answers: Callable[[SketchQuery], Iterable[TopLists]], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Add the targets covered by all reads to options with a percentile of coverage."""
+        query = self.query(options)
+        percentile = query.options.cov_percentile
+        if not percentile or "kept" in options:
+            return options
+        coverage = Coverage(self.backend, self.windows)
+        for top in answers(replace(query, runs=True)):
+            coverage.add(top, query.options)
+        return {**options, "kept": coverage.kept(percentile)}
+
+    def call_here(self, part: Part, batch: Batch, query: Any) -> Any:
         """Return the calls of a batch, or its candidates, by a part with all features."""
-        tops = list(self.top_lists(part, self._here(arrays), query.options, runs=query.runs))
-        return self._called(tops, query)
+        return self._called(list(self.top_lists(part, batch[0], query)), query)
 
     def top_lists(
-        self, part: Part, batch: Batch, options: CallOptions, *, runs: bool = False
+        self, part: Part, arrays: Sequence[Any], query: SketchQuery
     ) -> Iterator[TopLists]:
-        """Yield the best candidates of a batch, some reads at a time.
-
-        Raises
-        ------
-        SequenceError
-            When offsets do not part the letters, or mates are not as many.
-        """
-        for reads in sketched(self.backend, self.settings, batch, options):
+        """Yield the best candidates of a batch, some reads at a time; errors as `reads_of`."""
+        for reads in self._sketched(arrays, query):
             hits, places = part.table.find(reads.features)
             yield from candidates_of(
-                self.backend, hits, places, reads, self.lineages, options, runs=runs
+                self.backend, hits, places, reads, self.lineages, query.options, runs=query.runs
             )
 
-    def deal(self, arrays: Any, beside: Any, query: Any, n: int) -> list[Any]:
+    def _sketched(self, arrays: Sequence[Any], query: SketchQuery) -> Iterator[SketchedReads]:
+        sides = reads_of(self.backend, arrays)
+        return sketched(self.backend, self.settings, sides, query.options)
+
+    def deal(self, batch: Batch, query: Any, n: int) -> list[Any]:
         """Return the features of a batch for each of n parts, and the state for `call`."""
-        sketches = list(sketched(self.backend, self.settings, self._here(arrays), query.options))
+        sketches = list(self._sketched(batch[0], query))
         if query.by_targets:
             return [sketches, None]
         none, xp = np.iinfo(self.settings.feature).max, self.backend.xp
@@ -325,10 +336,6 @@ class SketchRule(Rule):
             ]
         kept = None if query.kept is None else self.backend.from_host(query.kept)
         return self.calls(tops, replace(query, kept=kept)).on_host(self.backend)
-
-    def _here(self, arrays: Any) -> Batch:
-        put = self.backend.from_host
-        return tuple(None if each is None else put(each) for each in arrays)
 
     def size(self, part: Any) -> tuple[tuple[int, int, int, int], int]:
         """Return the result of `size_of`, and the number of dropped features."""

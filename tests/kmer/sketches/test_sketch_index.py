@@ -269,7 +269,7 @@ def test_batches_that_are_none(index):
     for offsets in ([], [1, 16], [0, 15], [0, 12, 9, 16]):
         with pytest.raises(SequenceError, match="do not part"):
             index.call(letters, offsets)
-    with pytest.raises(SequenceError, match="second mates"):
+    with pytest.raises(SequenceError, match="1 reads and 2 mates"):
         index.call(letters, [0, 16], letters, [0, 3, 16])
     none = index.call(letters[:0], [0], detail=True)
     assert (len(none), none.detail_offsets.tolist()) == (0, [0])

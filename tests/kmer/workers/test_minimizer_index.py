@@ -43,6 +43,32 @@ def test_tier_tiny(clients, workers, mode, monkeypatch):
     assert lines_without_codes(list(found.report_lines())) == expected
 
 
+@pytest.mark.parametrize(
+    ("workers", "mode"), [(3, "distributed"), (2, "independent"), (2, "replicated")]
+)
+def test_distributions_are_those_of_one_device(
+    clients, folder, tmp_path, monkeypatch, workers, mode
+):
+    """Counted on workers, and kept by files that they write and read."""
+    monkeypatch.setattr(on_workers, "_COUNTED_LETTERS", 2000)
+    given = {"taxonomy": folder / "taxonomy", "distributions": [40, 20], **SMALL}
+    one, path = MinimizerIndex.build(folder, **given).distributions, tmp_path / "x.dgki"
+    told = []
+    made = MinimizerIndex.build(
+        folder, client=clients[workers], mode=mode, progress=told.append, **given
+    )
+    made.save(path)
+    there = load_index(path, client=clients[2], mode=mode)
+    there.save(path, overwrite=True)
+    again = load_index(path)
+    for index in (made, made.gather(), there, again):
+        assert list(index.distributions) == [20, 40]
+        for length, found in index.distributions.items():
+            assert list(found.lines()) == list(one[length].lines())
+    assert sum(told) == 2 * again.stats()["letters"]
+    assert items(again) == items(made)
+
+
 @pytest.fixture(scope="module")
 def expected(folder):
     return MinimizerIndex.build(folder, taxonomy=folder / "taxonomy", **SMALL)
