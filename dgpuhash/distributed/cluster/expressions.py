@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from enum import Enum
 from typing import Any
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 from dask.tokenize import normalize_object, normalize_token
 
@@ -28,7 +27,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     tokenize_deterministic,
 )
 from dgpuhash.distributed.cluster.host import NAME
-from dgpuhash.distributed.cluster.serialization import is_bare, note_bare, put_in_cache, schema_key
+from dgpuhash.distributed.cluster.serialization import Cache, is_bare, note_bare, schema_key
 
 
 class SharedExpr(Expr):
@@ -82,9 +81,7 @@ class PartitionExpr(SharedExpr, Blockwise):
         return False
 
 
-# Tokens by the ids of what they are of.
-_tokens: dict[int, tuple[Callable[[], Any], str]] = {}
-_MOST_TOKENS = 2**9
+_tokens = Cache[int, str](most=2**9)
 
 
 def token_of(thing: Any, source: Any = None) -> str:
@@ -92,15 +89,9 @@ def token_of(thing: Any, source: Any = None) -> str:
 
     It is that of `source`, where nothing else decides about the object.
     """
-    found = _tokens.get(id(thing))
-    if found is None or found[0]() is not thing:
-        slotted = not hasattr(thing, "__weakref__")
-        found = (
-            (lambda: thing) if slotted else ref(thing),
-            str(tokenize_deterministic(thing if source is None else source)),
-        )
-        put_in_cache(_tokens, id(thing), found, _MOST_TOKENS)
-    return found[1]
+    return _tokens.get_of(
+        thing, lambda each: str(tokenize_deterministic(each if source is None else source))
+    )
 
 
 @normalize_token.register(type)
@@ -117,8 +108,7 @@ _token_of_known_class = functools.cache(normalize_object)
 
 
 # Metas of Dask's expressions by class, operands, and the schemas of those that are expressions.
-_metas: dict[tuple[Any, ...], Any] = {}
-_MOST_METAS = 2**12
+_metas = Cache[tuple[Any, ...], Any](most=2**12)
 
 
 class _NoKey(Exception):
@@ -143,16 +133,15 @@ def _share_metas(
             key = kind, type(expr), *(_key_of(part, frames) for part in parts)
         except _NoKey:
             return compute(expr)
-        found = _metas.get(key)
-        if found is None:
-            found = compute(expr)
-            if not bare and not all(map(is_bare, frames)):
-                # It may be a view of rows of a user.
-                found = pickle.loads(pickle.dumps(found))
-            if hasattr(found, "iloc"):
-                note_bare(found)
-            put_in_cache(_metas, key, found, _MOST_METAS)
-        return found
+        return _metas.get(key, lambda: own(compute(expr), frames))
+
+    def own(meta: Any, frames: list[Any]) -> Any:
+        if not bare and not all(map(is_bare, frames)):
+            # It may be a view of rows of a user.
+            meta = pickle.loads(pickle.dumps(meta))
+        if hasattr(meta, "iloc"):
+            note_bare(meta)
+        return meta
 
     shared = functools.cached_property(meta)
     shared.__set_name__(kind, "_meta")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary, ref
@@ -17,9 +17,43 @@ from dgpuhash.frames import frames_of
 Name = TypeVar("Name", bound=Hashable)
 Thing = TypeVar("Thing")
 
-# Size limit of the cache of empty frames.
-CACHE_ENTRIES = 32
-_metas: dict[str, _Meta] = {}
+
+class Cache(Generic[Name, Thing]):
+    """Bounded cache, which threads share; the oldest entry is evicted first.
+
+    Examples
+    --------
+    >>> lengths = Cache[str, int](most=2)
+    >>> [lengths.get(word, lambda: len(word)) for word in ("a", "bc", "a", "def")]
+    [1, 2, 1, 3]
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # Names of objects are their ids, which others get when they are gone.
+        self._entries: dict[Any, tuple[Callable[[], Any] | None, Thing]] = {}
+
+    def get(self, name: Name | None, make: Callable[[], Thing]) -> Thing:
+        """Return the entry of a name, made where it is missing; None is the name of nothing."""
+        # Read once: another thread may evict it meanwhile.
+        entry = self._entries.get(name)
+        if entry is not None:
+            return entry[1]
+        return make() if name is None else self._put(name, None, make())
+
+    def get_of(self, thing: Any, make: Callable[[Any], Thing]) -> Thing:
+        """Return the entry of an object that never changes, made once while the object lives."""
+        entry = self._entries.get(id(thing))
+        if entry is not None and entry[0] is not None and entry[0]() is thing:
+            return entry[1]
+        slotted = not hasattr(thing, "__weakref__")
+        return self._put(id(thing), (lambda: thing) if slotted else ref(thing), make(thing))
+
+    def _put(self, name: Any, owner: Callable[[], Any] | None, thing: Thing) -> Thing:
+        while len(self._entries) >= self._most:
+            self._entries.pop(next(iter(tuple(self._entries)), name), None)
+        self._entries[name] = owner, thing
+        return thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +115,12 @@ def _remade(kind: type[Thing], values: tuple[Any, ...]) -> Thing:
 def _pack(value: Any) -> Any:
     if not hasattr(value, "iloc") or len(value) or (kind := schema_key(value)) is None:
         return value
-    found = _metas.get(kind)
-    if found is None:
-        found = _Meta(CachedPickle.of(value))
-        put_in_cache(_metas, kind, found, CACHE_ENTRIES)
-    return found
+    return _metas.get(kind, lambda: _Meta(CachedPickle.of(value)))
 
 
-# The text of an empty frame, by its id. A frame may be a view of all rows of a user.
-_keys: dict[int, tuple[ref[Any], str | None]] = {}
-_MOST_KEYS = 2**10
+_metas = Cache[str, _Meta](most=32)
+# The text of an empty frame. A frame may be a view of all rows of a user.
+_schemas = Cache[int, str | None](most=2**10)
 
 
 def schema_key(meta: Any) -> str | None:
@@ -99,16 +129,12 @@ def schema_key(meta: Any) -> str | None:
     None for anything else, and where dtypes have more than their name, as categories have. `meta`
     must not change from now on.
     """
-    found = _keys.get(id(meta))
-    if found is None or found[0]() is not meta:
-        if not hasattr(meta, "iloc") or len(meta):
-            return None
-        found = ref(meta), _schema_key(meta)
-        put_in_cache(_keys, id(meta), found, _MOST_KEYS)
-    return found[1]
+    return _schemas.get_of(meta, _schema_key) if hasattr(meta, "iloc") else None
 
 
 def _schema_key(meta: Any) -> str | None:
+    if len(meta):
+        return None
     frames, index = frames_of(meta), meta.index
     dtypes = [meta.dtype] if meta.ndim == 1 else frames.dtypes(meta)
     dtypes = [*dtypes, getattr(index, "dtype", None)]
@@ -149,20 +175,10 @@ def note_bare(meta: Any) -> None:
     _bare[id(meta)] = meta
 
 
-def put_in_cache(known: dict[Name, Thing], name: Name, thing: Thing, most: int) -> None:
-    """Cache `thing` under `name`, evicting the oldest of `most` entries.
-
-    Threads may share the cache.
-    """
-    while len(known) >= most:
-        known.pop(next(iter(tuple(known)), name), None)
-    known[name] = thing
-
-
 # Rows as a message carries them: a tuple of arrays, or a frame.
 Payload = Any
 
-_plain: dict[str, bool] = {}
+_plain = Cache[str, bool](most=32)
 
 
 def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
@@ -180,13 +196,7 @@ def plain_arrays(frame: Any, like: Any) -> tuple[Any, ...] | None:
 
 def are_plain(meta: Any) -> bool:
     """Return whether null-free frames like the empty `meta` are plain arrays."""
-    kind = schema_key(meta)
-    found = None if kind is None else _plain.get(kind)
-    if found is None:
-        found = plain_arrays(meta, meta) is not None
-        if kind is not None:
-            put_in_cache(_plain, kind, found, CACHE_ENTRIES)
-    return found
+    return _plain.get(schema_key(meta), lambda: plain_arrays(meta, meta) is not None)
 
 
 def frame_of_payload(payload: Payload, like: Any) -> Any:

@@ -11,7 +11,7 @@ import pandas as pd
 from dask.dataframe.dispatch import meta_nonempty
 
 from dgpuhash.distributed.cluster.expressions import token_of
-from dgpuhash.distributed.cluster.serialization import put_in_cache, schema_key
+from dgpuhash.distributed.cluster.serialization import Cache, schema_key
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
@@ -23,8 +23,6 @@ from dgpuhash.frames.groupby.partial import GroupPlan, Verb
 from dgpuhash.frames.groupby.verb import groupby
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import OnRounding
-
-_MOST_PLANS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +94,9 @@ class Asked:
     def plan(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
         """Return the plan for partitions like an empty frame: reduce, merge states, finalize."""
         schema = schema_key(meta)
-        if schema is None:
-            return self._planned(meta, seeds)
         # It takes milliseconds to try it, and optimisation asks again and again.
-        asked = token_of(self), schema, token_of(seeds)
-        found = _plans.get(asked)
-        if found is None:
-            found = self._planned(meta, seeds)
-            put_in_cache(_plans, asked, found, _MOST_PLANS)
-        return found
+        name = None if schema is None else (token_of(self), schema, token_of(seeds))
+        return _plans.get(name, lambda: self._planned(meta, seeds))
 
     def _planned(self, meta: Any, seeds: KeySeeds) -> GroupPlan:
         # Of categories that only partitions know, and which all count, rows with a null have the
@@ -257,4 +249,4 @@ def _called(result: Any, names: Mapping[Hashable, Hashable]) -> Any:
     return made
 
 
-_plans: dict[tuple[str, str, str], GroupPlan] = {}
+_plans = Cache[tuple[str, str, str], GroupPlan](most=256)

@@ -17,12 +17,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     determine_column_projection,
 )
 from dgpuhash.distributed.cluster.expressions import PartitionExpr, SharedExpr
-from dgpuhash.distributed.cluster.serialization import (
-    CachedPickle,
-    is_bare,
-    note_bare,
-    put_in_cache,
-)
+from dgpuhash.distributed.cluster.serialization import Cache, CachedPickle, is_bare, note_bare
 from dgpuhash.distributed.groupby.asked import Asked, Shown
 from dgpuhash.distributed.groupby.categories import UnknownCategories
 from dgpuhash.distributed.groupby.tasks import (
@@ -95,28 +90,27 @@ class AskedExpr(SharedExpr):
         return ranked_columns(self.plan) if self.unknown is None else ()
 
     @functools.cached_property
-    def _result(self) -> tuple[GroupPlan, Shown, Any]:
-        """The plan, the final formatting, and an empty result."""
-        plan, asked = self.plan, self.asked
-        found = _results.get(id(plan))
-        if found is None or found[0] is not plan:
-            meta = self._known_meta
-            shown: Shown = asked.shown(meta)
-            found = plan, shown, meta if asked.meta is not None else shown(meta)
-            if is_bare(self.frame._meta):
-                note_bare(found[2])
-            put_in_cache(_results, id(plan), found, _MOST_TASKS)
-        return found
+    def _result(self) -> tuple[Shown, Any]:
+        """The final formatting, and an empty result."""
+        return _results.get_of(self.plan, self._result_of)
+
+    def _result_of(self, plan: GroupPlan) -> tuple[Shown, Any]:
+        asked, meta = self.asked, self._known_meta
+        shown: Shown = asked.shown(meta)
+        result = meta if asked.meta is not None else shown(meta)
+        if is_bare(self.frame._meta):
+            note_bare(result)
+        return shown, result
 
     @property
     def told(self) -> Any:
         """An empty result."""
-        return self._result[2]
+        return self._result[1]
 
     @property
     def shown(self) -> Shown:
         """The final formatting of results."""
-        return self._result[1]
+        return self._result[0]
 
     @functools.cached_property
     def packed_shown(self) -> CachedPickle[Shown]:
@@ -140,14 +134,14 @@ class AskedExpr(SharedExpr):
         # Functions of a user run where owners have the rows.
         few = 0 if self.asked.meta is not None else _FEW_STATES[device] // parts
         few_nbytes = _FEW_NBYTES[device] // parts
-        kept = (id(plan), self.ranges, few)
-        if plan.on_gpu and kept in _tasks:
-            return _tasks[kept][1]
-        task = GroupTask(plan, self.ranges, self.unknown, self.ranked, few, few_nbytes)
-        made = CachedPickle.of(task)
-        if plan.on_gpu:
-            put_in_cache(_tasks, kept, (plan, made), _MOST_TASKS)
-        return made
+        name = (id(plan), self.ranges, few) if plan.on_gpu else None
+
+        def pack() -> tuple[GroupPlan, CachedPickle[GroupTask]]:
+            task = GroupTask(plan, self.ranges, self.unknown, self.ranked, few, few_nbytes)
+            return plan, CachedPickle.of(task)
+
+        # With its plan, whose id no other one has as long as it is there.
+        return _tasks.get(name, pack)[1]
 
 
 class ReduceExpr(AskedExpr, SinkExpr):
@@ -191,10 +185,9 @@ class FoldExpr(AskedExpr, SealExpr):
 
 # What tasks have in common, by a plan, the number of hash ranges and that of few states: frames on
 # a GPU take milliseconds to pickle, and their plans are kept.
-_tasks: dict[tuple[int, int, int], tuple[GroupPlan, CachedPickle[GroupTask]]] = {}
-_MOST_TASKS = 256
+_tasks = Cache[tuple[int, int, int], tuple[GroupPlan, CachedPickle[GroupTask]]](most=256)
 # How results are shown, and an empty one, by a plan.
-_results: dict[int, tuple[GroupPlan, Shown, Any]] = {}
+_results = Cache[int, tuple[Shown, Any]](most=256)
 
 
 class GroupsExpr(RangesExpr):

@@ -17,7 +17,7 @@ from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.cluster.dask_internals import FromDelayed, FromGraph
 from dgpuhash.distributed.cluster.locality import KEY_PREFIX
 from dgpuhash.distributed.cluster.rpc import REMEDY
-from dgpuhash.distributed.cluster.serialization import put_in_cache, schema_key
+from dgpuhash.distributed.cluster.serialization import Cache, schema_key
 from dgpuhash.errors import DeviceError, IndexLost, OutOfMemoryError, ShapeError, UnsupportedError
 from dgpuhash.frames import (
     KeyEncoder,
@@ -229,7 +229,6 @@ def _is_frame(data: Any) -> bool:
 
 # Schemas that are cached, by kind of frame and wanted columns.
 KINDS = 8
-_known: dict[str, IndexSchema] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,15 +270,23 @@ class IndexSchema:
         kind = schema_key(meta) if isinstance(collection, dd.DataFrame) else None
         # A tuple: the repr of long indexes and arrays of labels is shortened.
         wanted = None if columns is None else tuple(column_labels(columns))
-        asked = repr((kind, on, wanted))
-        found = None if kind is None else _known.get(asked)
-        if found is None:
-            names = key_names(meta, on)
-            stored = meta[stored_columns(meta, names, wanted)].iloc[:0]
-            found = cls(names, stored, KeyEncoder.for_frame(stored, list(names)))
-            if kind is not None:
-                put_in_cache(_known, asked, found, KINDS)
-        return replace(found, encoder=found.encoder.reseeded())
+        name = None if kind is None else repr((kind, on, wanted))
+        schema = _schemas.get(name, lambda: cls._of_frame(meta, on, wanted))
+        return replace(schema, encoder=schema.encoder.reseeded())
+
+    @classmethod
+    def _of_frame(
+        cls,
+        meta: Any,
+        on: Hashable | Sequence[Hashable],
+        wanted: tuple[Hashable, ...] | None,
+    ) -> IndexSchema:
+        names = key_names(meta, on)
+        stored = meta[stored_columns(meta, names, wanted)].iloc[:0]
+        return cls(names, stored, KeyEncoder.for_frame(stored, list(names)))
+
+
+_schemas = Cache[str, IndexSchema](most=KINDS)
 
 
 def scatter_to_workers(

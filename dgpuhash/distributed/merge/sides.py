@@ -16,7 +16,7 @@ from dgpuhash.distributed.cluster.dask_internals import (
     is_filter_pushdown_available,
 )
 from dgpuhash.distributed.cluster.expressions import token_of
-from dgpuhash.distributed.cluster.serialization import note_bare, put_in_cache, schema_key
+from dgpuhash.distributed.cluster.serialization import Cache, note_bare, schema_key
 from dgpuhash.distributed.query.merge_tasks import sample
 from dgpuhash.distributed.runs.results import ResultExpr
 from dgpuhash.frames.merge.arguments import JoinArguments
@@ -141,20 +141,20 @@ class SidesExpr(ResultExpr):
 def plan_of(left: Any, right: Any, arguments: JoinArguments, probing: str = "") -> PartitionPlan:
     """Return the plan for partitions like two empty frames; raises as `PartitionPlan.of`."""
     schemas = schema_key(left), schema_key(right)
-    asked = token_of(arguments), probing, *schemas
+    name = None if None in schemas else (token_of(arguments), probing, *schemas)
+
+    def plan() -> PartitionPlan:
+        made = PartitionPlan.of(sample(left), sample(right), arguments, probing)
+        note_bare(made.meta)
+        if name is not None:
+            token_of(made, name)
+        return made
+
     # It takes milliseconds to try it, and optimisation asks again and again.
-    found = None if None in schemas else _plans.get(asked)
-    if found is None:
-        found = PartitionPlan.of(sample(left), sample(right), arguments, probing)
-        note_bare(found.meta)
-        if None not in schemas:
-            token_of(found, asked)
-            put_in_cache(_plans, asked, found, _MOST_PLANS)
-    return found
+    return _plans.get(name, plan)
 
 
-_plans: dict[tuple[str | None, ...], PartitionPlan] = {}
-_MOST_PLANS = 256
+_plans = Cache[tuple[str | None, ...], PartitionPlan](most=256)
 
 
 def not_unique(validate: tuple[bool, bool]) -> tuple[str, str]:

@@ -24,9 +24,9 @@ from dgpuhash.distributed.cluster.dask_internals import (
     new_collection,
 )
 from dgpuhash.distributed.cluster.serialization import (
+    Cache,
     CachedPickle,
     plain_arrays,
-    put_in_cache,
     schema_key,
 )
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
@@ -109,8 +109,6 @@ KINDS = 8
 
 Columns = Hashable | Sequence[Hashable] | None
 
-_plans: dict[str, MergePlan] = {}
-
 
 @dataclass(frozen=True, slots=True)
 class SealedProbe:
@@ -163,6 +161,8 @@ class MergePlan:
 
     def by(self, descriptor: Descriptor, sparing: PruningOptions) -> MergePlan:
         """Return this plan for another index or epoch with the same schema."""
+        if self.probe.descriptor is descriptor and self.probe.sparing == sparing:
+            return self
         probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
         return replace(self, probe=probe, sealed=SealedProbe.of(probe))
 
@@ -192,6 +192,9 @@ class MergePlan:
         )
 
 
+_plans = Cache[str, MergePlan](most=KINDS)
+
+
 class MergePlans:
     """Plans of merges with one epoch of an index, by options and left columns.
 
@@ -206,7 +209,7 @@ class MergePlans:
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
-        self._plans: dict[tuple[str, PruningOptions], MergePlan] = {}
+        self._plans = Cache[tuple[str, PruningOptions], MergePlan](most=KINDS)
         self.absences: AbsentKeyStats = AbsentKeyStats()
 
     def serves(self, descriptor: Descriptor) -> bool:
@@ -233,31 +236,26 @@ class MergePlans:
         """
         wanted = None if columns is None else tuple(column_labels(columns))
         kind = schema_key(left_meta)
-        asked = repr((kind, on, left_on, how, wanted, suffixes, indicator, promote))
-        if kind is not None and (asked, sparing) in self._plans:
-            return self._plans[asked, sparing]
         descriptor = self._descriptor
-        stored, keys = schema_key(descriptor.meta), descriptor.encoder
-        alike = repr((asked, stored, keys.names, keys.types, keys.hash_bits))
-        # Read once: another thread may evict the plan meanwhile.
-        known = None if None in (kind, stored) else _plans.get(alike)
-        if known is not None:
-            plan = known.by(descriptor, sparing)
-        else:
-            how = check_how(how, all_rows=True)
+        options = repr((kind, on, left_on, how, wanted, suffixes, indicator, promote))
+
+        def plan_alike() -> MergePlan:
+            joined = check_how(how, all_rows=True)
             check_library(left_meta, descriptor.meta)
             names = join_columns(left_meta, descriptor.encoder, on, left_on)
             probe = Probe.of(
-                left_meta, descriptor, tuple(names), how, wanted, suffixes, indicator,
-                promote,
-            )  # fmt: skip
-            plan = MergePlan.of(replace(probe, sparing=sparing))
-            if None not in (kind, stored):
-                put_in_cache(_plans, alike, plan, KINDS)
-        plan = plan.warning(columns_to_warn_about(client, descriptor, plan.probe.mixed))
-        if kind is not None:
-            put_in_cache(self._plans, (asked, sparing), plan, KINDS)
-        return plan
+                left_meta, descriptor, tuple(names), joined, wanted, suffixes, indicator, promote
+            )
+            return MergePlan.of(replace(probe, sparing=sparing))
+
+        def plan() -> MergePlan:
+            stored, keys = schema_key(descriptor.meta), descriptor.encoder
+            name = repr((options, stored, keys.names, keys.types, keys.hash_bits))
+            found = _plans.get(None if None in (kind, stored) else name, plan_alike)
+            found = found.by(descriptor, sparing)
+            return found.warning(columns_to_warn_about(client, descriptor, found.probe.mixed))
+
+        return self._plans.get(None if kind is None else (options, sparing), plan)
 
 
 def one_partition(frame: Any) -> dd.DataFrame:

@@ -17,14 +17,13 @@ from dgpuhash.distributed.cluster.dask_internals import (
     ToFrame,
     new_collection,
 )
-from dgpuhash.distributed.cluster.serialization import CachedPickle, put_in_cache
+from dgpuhash.distributed.cluster.serialization import Cache, CachedPickle
 from dgpuhash.distributed.runs.collective import RangeShares, Step, answers_of_ranges
 from dgpuhash.distributed.runs.results import ResultExpr
 from dgpuhash.errors import ClosedError, UnsupportedError
 
 # What ranks have in common, by the name of the expression.
-_shares: dict[str, CachedPickle[RangeShares]] = {}
-_MOST_SHARES = 64
+_shares = Cache[str, CachedPickle[RangeShares]](most=64)
 
 
 class RangesExpr(ResultExpr):
@@ -84,10 +83,7 @@ def answers_in_one_phase(
     except (ClosedError, UnsupportedError):
         return None
     source, steps = found
-    shares = _shares.get(name)
-    if shares is None:
-        shares = CachedPickle.of(shares_by(tuple(steps)))
-        put_in_cache(_shares, name, shares, _MOST_SHARES)
+    shares = _shares.get(name, lambda: CachedPickle.of(shares_by(tuple(steps))))
     return answers_of_ranges(client, shares, new_collection(source))
 
 

@@ -8,12 +8,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 from dgpuhash.distributed import DistributedIndex
-from dgpuhash.distributed.cluster.serialization import (
-    CACHE_ENTRIES,
-    CachedPickle,
-    put_in_cache,
-    schema_key,
-)
+from dgpuhash.distributed.cluster.serialization import Cache, CachedPickle, schema_key
 from dgpuhash.distributed.query.merge_tasks import Probe
 
 
@@ -97,8 +92,26 @@ def test_a_merge_is_planned_once_for_indexes_that_are_alike(threads, monkeypatch
     assert len(planned) == 2
 
 
-def test_few_things_are_remembered():
-    known: dict[int, int] = {}
-    for number in range(CACHE_ENTRIES + 3):
-        put_in_cache(known, number, number, CACHE_ENTRIES)
-    assert list(known) == list(range(3, CACHE_ENTRIES + 3))
+def test_the_oldest_entries_of_a_cache_are_evicted():
+    made: list[int | None] = []
+    cache = Cache[int, int](most=3)
+
+    def entry(name: int | None) -> int:
+        return cache.get(name, lambda: made.append(name) or len(made))
+
+    assert [entry(name) for name in (1, 2, 3, 1, 4, 2, 1)] == [1, 2, 3, 1, 4, 2, 5]
+    # What has no name is made each time.
+    assert [entry(None), entry(None)] == [6, 7]
+    assert made == [1, 2, 3, 4, 1, None, None]
+
+
+def test_entries_of_objects_are_not_those_of_their_successors():
+    cache, made = Cache[int, int](most=200), []
+
+    def entry(thing: object) -> int:
+        return cache.get_of(thing, lambda each: made.append(type(each)) or len(made))
+
+    first = Cache[int, int](most=1)
+    assert [entry(first), entry(first)] == [1, 1]
+    # Each has the id of the one before, which is gone.
+    assert [entry(Cache[int, int](most=1)) for _ in range(100)] == list(range(2, 102))
