@@ -45,6 +45,7 @@ __all__ = [
     "ConflictName",
     "Device",
     "DistributedFilterSettings",
+    "DistributedKeySettings",
     "DistributedMapSettings",
     "DistributedMultiMapSettings",
     "DistributedTableSettings",
@@ -382,10 +383,18 @@ class DistributedFilterSettings(OnWorkers, total=False):
     seed: int | None
 
 
-class DistributedTableSettings(OnWorkers, TableSettings, total=False):
+class DistributedKeySettings(OnWorkers, IdSettings, total=False):
+    """Settings that distributed sets, maps, multimaps and counts share."""
+
+    max_load: float | None
+    method: str
+    mode: TableModeName
+
+
+class DistributedTableSettings(DistributedKeySettings, total=False):
     """Keyword arguments that distributed `from_arrays` passes to the classes."""
 
-    mode: TableModeName
+    capacity: int
 
 
 class DistributedMapSettings(DistributedTableSettings, total=False):

@@ -45,7 +45,7 @@ from dgpuhash.distributed import (
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.groupby import steps
 from dgpuhash.distributed.merge import expression
-from dgpuhash.distributed.query import result_limit
+from dgpuhash.distributed.query import fetch
 from dgpuhash.distributed.runs.kept import RECEIPT
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.groupby.partial import GroupPlan
@@ -348,7 +348,7 @@ def merge_of_few_rows(probes: Any) -> None:
         pytest.MonkeyPatch.context() as patch,
         DistributedIndex.build(frame(), on="k") as index,
     ):
-        patch.setattr(result_limit, "MOST_ROWS", 9)
+        patch.setattr(fetch, "MOST_ROWS", 9)
         assert len(index.merge(probes).compute()) == 12
 
 
@@ -845,14 +845,14 @@ ON_CLUSTER: dict[tuple[str, str], list[Case]] = {
             {"sum(price)": "'total=sum(price)'"},
         )
     ],
-    ("distributed/creation.py", ".load(url)"): [
+    ("distributed/index/creation.py", ".load(url)"): [
         Case(
             lambda: saved_index() and DistributedIndex,
             lambda x: x.open("absent") if x is DistributedIndex else x.close(),
             names={"url": INDEX},
         ),
     ],
-    ("distributed/rebuild.py", ".load(url)"): [
+    ("distributed/index/rebuild.py", ".load(url)"): [
         Case(
             lambda: saved_index() and DistributedIndex,
             lambda x: rebuilt_elsewhere() if x is DistributedIndex else x.close(),
@@ -881,7 +881,7 @@ ON_CLUSTER: dict[tuple[str, str], list[Case]] = {
             names={"url": INDEX},
         ),
     ],
-    ("distributed/updates.py", "compute()"): [
+    ("distributed/index/index.py", "compute()"): [
         Case(lambda: lazy(frame(), 2)["k"].to_dask_array(), erased),
     ],
     ("frames/dataframes/tagged.py", ".astype('str')"): [

@@ -28,10 +28,10 @@ from dgpuhash import config
 from dgpuhash.distributed.accessor import IndexAccessor
 from dgpuhash.distributed.dashboard.work_progress import WorkProgress
 from dgpuhash.distributed.grouped.group_by import DistributedGroupBy
-from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.index.index import DistributedIndex
+from dgpuhash.distributed.index.rebuild import Rebuilt
 from dgpuhash.distributed.load import load
 from dgpuhash.distributed.partition.descriptor import Placement
-from dgpuhash.distributed.rebuild import Rebuilt
 from dgpuhash.distributed.tables import (
     DistributedBloomFilter,
     DistributedCountMap,

@@ -10,7 +10,7 @@ from dgpuhash.distributed.groupby.counts import nunique_lazily, value_counts_laz
 from dgpuhash.distributed.groupby.explain import explained
 from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 from dgpuhash.distributed.groupby.verb import groupby_lazily
-from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.index.index import DistributedIndex
 from dgpuhash.distributed.merge.verb import distinct_lazily, isin_lazily
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.merge import merge

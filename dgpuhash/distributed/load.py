@@ -10,7 +10,7 @@ from distributed import Client
 
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.grouped.group_by import DistributedGroupBy
-from dgpuhash.distributed.index import DistributedIndex
+from dgpuhash.distributed.index.index import DistributedIndex
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest, load_with_retry
 from dgpuhash.distributed.tables import (

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from dgpuhash.backend import Backend
 from dgpuhash.backend.launches import Step
 from dgpuhash.errors import SpecError
-from dgpuhash.tables.arguments.combine import Change, check_combine
+from dgpuhash.tables.arguments.combine import Update, check_combine
 from dgpuhash.tables.arguments.encoding import value_memory, word_dtype, words_of
 from dgpuhash.tables.arguments.interop import (
     ArrayArgument,
@@ -28,7 +28,7 @@ from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.memory_errors import translates_memory_errors
 from dgpuhash.tables.open_addressing.slot_order import item_slices, restored, saved_items
 from dgpuhash.tables.open_addressing.slots import Slots
-from dgpuhash.tables.open_addressing.values import Values, values_for
+from dgpuhash.tables.open_addressing.values import SlotValues, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.select import select_found
 from dgpuhash.tables.serialization import Buffers
@@ -248,7 +248,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
     """
 
     kind = "map"
-    _values: Values
+    _values: SlotValues
 
     def __init__(
         self,
@@ -411,11 +411,11 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
 
     @translates_memory_errors
     @write_locked
-    def _insert_combined(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
+    def _insert_combined(self, keys: Any, values: Any, change: Update | LcaChange) -> Any:
         """Insert and combine values of any dtype by `change`."""
         return self._changed(keys, values, change)
 
-    def _changed(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
+    def _changed(self, keys: Any, values: Any, change: Update | LcaChange) -> Any:
         taken, bits, rows = self._pairs(keys, values)
         words = value_memory(rows, self._value)
         return taken.wrap(self._opened().combine(bits, words, change), _BOOL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.layout import Layout
 from dgpuhash.errors import UnsupportedError
+from dgpuhash.tables.arguments.combine import Update
+from dgpuhash.tables.arguments.lca import LcaChange
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.stats import Figures
-
-if TYPE_CHECKING:
-    from dgpuhash.tables.arguments.combine import Change
-    from dgpuhash.tables.arguments.lca import LcaChange
 
 
 class Lent(NamedTuple):
@@ -126,7 +124,7 @@ class Store(AnyStore, Protocol):
     def insert(self, keys: Any, values: Any, then: MakeSteps | None = None) -> Any:
         """Insert the absent keys; return a mask of the rows that created keys."""
 
-    def combine(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
+    def combine(self, keys: Any, values: Any, change: Update | LcaChange) -> Any:
         """Insert pairs, combining each further value of a key with the stored one.
 
         Returns a mask of the rows that created keys.

@@ -7,12 +7,12 @@ from typing import Any
 
 from dgpuhash.distributed.ingest.shuffle_tasks import parcels
 from dgpuhash.distributed.partition.change import Change
-from dgpuhash.distributed.shards.inbox import Exchange, Inbox, Parcel, Receipt
+from dgpuhash.distributed.shards.inbox import Inbox, Parcel, ParcelExchange, Receipt
 
 __all__ = ["LocalExchange", "put_rows"]
 
 
-class LocalExchange(Exchange):
+class LocalExchange(ParcelExchange):
     """Exchange that puts parcels straight into inboxes of this process.
 
     Examples
@@ -37,7 +37,7 @@ class LocalExchange(Exchange):
         self._inboxes[part].accept(parcel)
 
 
-async def put_rows(frame: Any, change: Change, partition: int, exchange: Exchange) -> Receipt:
+async def put_rows(frame: Any, change: Change, partition: int, exchange: ParcelExchange) -> Receipt:
     """Put a partition's rows into the shards that own them, over an exchange."""
     segments, receipt = parcels(frame, change, partition)
     await exchange.put_segments(segments)

@@ -10,7 +10,7 @@ from strategies import random_keys
 
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.tables import HashMap
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import batch_insert, cardinality
 
 UFUNCS = {"sum": np.add, "min": np.minimum, "max": np.maximum, "or": np.bitwise_or}
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
@@ -147,7 +147,7 @@ def test_float_sums_agree_to_rounding(device):
 @pytest.mark.parametrize(("value", "combine"), [("int32", "sum"), ("int64", "min")])
 def test_by_region(device, monkeypatch, value, combine, stored):
     """A large batch is placed region by region, whatever repeats in it."""
-    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
     monkeypatch.setattr(cardinality, "all_new", lambda *batch: True)
     monkeypatch.setattr(cardinality, "LEAST_ROWS", 16)
     table, model = HashMap("int32", value, device=device.name), Combined(combine)

@@ -17,7 +17,7 @@ import dgpuhash
 from dgpuhash.errors import CountOverflowError, FormatError, KeyTypeError, ShapeError, SpecError
 from dgpuhash.tables import CountMap, HashMap
 from dgpuhash.tables.columns import block_counts
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import batch_insert, cardinality
 
 MOST = 2**64 - 1
 
@@ -145,7 +145,7 @@ def test_large_batches(device, monkeypatch, key, shape):
 
 @pytest.mark.parametrize("stored", [0, 50])
 def test_by_region(device, monkeypatch, stored):
-    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
     monkeypatch.setattr(cardinality, "all_new", lambda *batch: True)
     monkeypatch.setattr(cardinality, "LEAST_ROWS", 16)
     table, model = CountMap("int32", device=device.name), Counted()

@@ -18,7 +18,7 @@ from table_methods.interrupted import KINDS, Judge, columns, content, empty, ver
 from dgpuhash.backend.cpu import CpuBackend
 from dgpuhash.errors import CompileError, OutOfMemoryError, TableBroken
 from dgpuhash.tables import HashSet
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import batch_insert, cardinality
 
 SECONDS = 20.0
 
@@ -33,7 +33,7 @@ CASES = [
 
 
 def by_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
     monkeypatch.setattr(cardinality, "all_new", lambda *batch: True)
     monkeypatch.setattr(cardinality, "LEAST_ROWS", 16)
 

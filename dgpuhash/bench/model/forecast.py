@@ -9,7 +9,7 @@ from pathlib import Path
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.report.reading import Row, by_bench, read
 from dgpuhash.bench.workers.index_verbs import BULK
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
+from dgpuhash.distributed.cluster.serialization import chunk_nbytes
 from dgpuhash.errors import FormatError
 
 

@@ -24,8 +24,8 @@ POLL_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Progress:
-    """Progress of a bulk operation on a shard thread: rows done of rows in all.
+class ThreadProgress:
+    """ThreadProgress of a bulk operation on a shard thread: rows done of rows in all.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class DeviceThread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[DeviceJob | None] = SimpleQueue()
         self._closed = False
-        self.progress: Progress | None = None
+        self.progress: ThreadProgress | None = None
         """Of the bulk work that the thread does now; others only read it."""
         # A finaliser that runs on this very thread may submit work, or close it.
         self._closing = threading.RLock()
@@ -90,7 +90,7 @@ class DeviceThread:
         return await job.outcome()
 
     @contextmanager
-    def telling(self, progress: Progress) -> Iterator[Progress]:
+    def telling(self, progress: ThreadProgress) -> Iterator[ThreadProgress]:
         """Publish the progress of this thread's bulk work within a block."""
         self.progress = progress
         try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from distributed import WorkerPlugin, get_worker
 
@@ -18,6 +19,16 @@ POLLS = 100
 
 _Plugin = TypeVar("_Plugin", bound=type[WorkerPlugin])
 _classes: list[Callable[[], WorkerPlugin]] = []
+
+
+class PluginHost(Protocol):
+    """Plugin as lower rooms see it: `shards.plugin.ShardHost`."""
+
+    worker: Any
+    thread: Any
+    shards: Any
+    ends: dict[str, Any]
+    left: deque[str]
 
 
 def plugin_class(cls: _Plugin) -> _Plugin:

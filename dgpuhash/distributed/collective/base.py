@@ -10,18 +10,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dgpuhash import backend
+from dgpuhash.backend import Backend
 from dgpuhash.errors import ClosedError, IndexLost, ShapeError, UnsupportedError
 from dgpuhash.tables.cached import cached
 from dgpuhash.typing import Device
-
-if TYPE_CHECKING:
-    from dgpuhash.backend import Backend
-
 
 # Seconds without progress after which a rank aborts the group, though all workers answer and a rank
 # is busy or a message is in flight. A rank may be busy for less than this between two calls.

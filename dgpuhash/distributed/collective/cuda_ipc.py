@@ -26,7 +26,7 @@ from dgpuhash.distributed.collective.base import (
 )
 from dgpuhash.distributed.collective.cuda_driver import Driver
 from dgpuhash.distributed.collective.cuda_ipc_channel import (
-    Message,
+    ChannelMessage,
     MessageReceiver,
     MessageSender,
     SelfCopy,
@@ -386,7 +386,7 @@ class PeerTransfer(Transfer):
         widths = self.outgoing.kind.widths
         return [(column.data.ptr, width) for column, width in zip(columns, widths, strict=True)]
 
-    def _messages(self, strips: list[tuple[int, int]], to: int | None) -> list[Message]:
+    def _messages(self, strips: list[tuple[int, int]], to: int | None) -> list[ChannelMessage]:
         """Return messages for rank `to`, or those expected here for None."""
         theirs = self.outgoing.theirs
         if theirs is None:
@@ -399,13 +399,13 @@ class PeerTransfer(Transfer):
         sent = zip(strips, places, strict=True)
         return [self._direct_message([(lying, place, size) for (lying, size), place in sent])]
 
-    def _direct_message(self, strips: Sequence[tuple[int, int, int]] = ()) -> Message:
+    def _direct_message(self, strips: Sequence[tuple[int, int, int]] = ()) -> ChannelMessage:
         """Return a message whose rows go directly to their destination.
 
         Without strips, kernels write the rows, and the message only notifies.
         """
         self.pending += 1
-        return Message(self, list(strips), direct=True)
+        return ChannelMessage(self, list(strips), direct=True)
 
 
 def _strips(columns: list[tuple[int, int]], first: int, rows: int) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ class MessageOwner(Protocol):
 
 
 @dataclass(slots=True)
-class Message:
+class ChannelMessage:
     """Message with rows of one column or more.
 
     Attributes
@@ -49,7 +49,7 @@ class Message:
 
 def split_messages(
     owner: MessageOwner, columns: Sequence[tuple[int, int]], room: int
-) -> list[Message]:
+) -> list[ChannelMessage]:
     """Cut the rows of all columns into messages of at most `room` bytes.
 
     The columns follow one after the other. The messages are as few as possible, and about equal in
@@ -71,20 +71,20 @@ def split_messages(
     blocks = sum(-(-nbytes // ALIGNMENT) for _, nbytes in columns)
     number = max(1, -(-blocks * ALIGNMENT // room))
     room = -(-blocks // number) * ALIGNMENT
-    found: list[Message] = []
+    found: list[ChannelMessage] = []
     strips: list[tuple[int, int, int]] = []
     offset = 0
     for address, nbytes in columns:
         while nbytes:
             if offset >= room:
-                found.append(Message(owner, strips))
+                found.append(ChannelMessage(owner, strips))
                 strips, offset = [], 0
             some = min(nbytes, room - offset)
             strips.append((address, offset, some))
             address, nbytes = address + some, nbytes - some
             offset += -(-some // ALIGNMENT) * ALIGNMENT
     if strips:
-        found.append(Message(owner, strips))
+        found.append(ChannelMessage(owner, strips))
     return found
 
 
@@ -107,11 +107,11 @@ class MessageSender:
         self.stream: Any = cupy.cuda.Stream(non_blocking=True)
         self._room = window.slots.number
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
-        self._waiting: deque[tuple[Message, int]] = deque()
-        self._flying: deque[Message] = deque()
+        self._waiting: deque[tuple[ChannelMessage, int]] = deque()
+        self._flying: deque[ChannelMessage] = deque()
         self._put = self._told = 0
 
-    def send(self, found: Sequence[Message], stream: int) -> None:
+    def send(self, found: Sequence[ChannelMessage], stream: int) -> None:
         """Queue messages, to be copied to the window as soon as it has room.
 
         Their copies are in the order of `stream`.
@@ -133,7 +133,7 @@ class MessageSender:
                 self._put_letter(*self._waiting.popleft())
         return before != (self._told, self._put)
 
-    def _put_letter(self, letter: Message, stream: int) -> None:
+    def _put_letter(self, letter: ChannelMessage, stream: int) -> None:
         direct = letter.direct
         place = 0 if direct else self._window.place(self._mine, self._target, self._put)
         for address, offset, nbytes in letter.strips:
@@ -162,10 +162,10 @@ class MessageReceiver:
         self._stream = stream
         self._room = window.slots.number
         self._events = [cupy.cuda.Event(disable_timing=True) for _ in range(self._room)]
-        self._expected: deque[Message] = deque()
+        self._expected: deque[ChannelMessage] = deque()
         self._taken = self._told = 0
 
-    def expect(self, found: Sequence[Message]) -> None:
+    def expect(self, found: Sequence[ChannelMessage]) -> None:
         """Queue messages, to be copied out of the window when they arrive."""
         self._expected.extend(found)
 
@@ -183,7 +183,7 @@ class MessageReceiver:
                 self._take_letter(self._expected.popleft())
         return before != (self._told, self._taken)
 
-    def _take_letter(self, letter: Message) -> None:
+    def _take_letter(self, letter: ChannelMessage) -> None:
         place = self._window.place(self._source, self._mine, self._taken)
         for address, offset, nbytes in letter.strips:
             self._driver.copy(address, place + offset, nbytes, self._stream)

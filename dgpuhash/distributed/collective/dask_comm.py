@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash import config
+from dgpuhash.distributed.cluster.serialization import chunk_nbytes
 from dgpuhash.distributed.collective.base import (
     STALL,
     Outgoing,
@@ -20,7 +21,6 @@ from dgpuhash.distributed.collective.base import (
 )
 from dgpuhash.distributed.collective.endpoint import Endpoint, LoopTransfer
 from dgpuhash.distributed.collective.membership import Membership, all_of
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 
 # Protocols that cannot send GPU memory.
 _HOSTS_ALONE = {"tcp", "tls", "ws", "wss"}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from distributed import Client
 
@@ -22,7 +22,7 @@ from dgpuhash.distributed.cluster.broadcast import (
     run_on_workers,
 )
 from dgpuhash.distributed.cluster.client import seceding, workers_of
-from dgpuhash.distributed.cluster.host import NAME
+from dgpuhash.distributed.cluster.host import NAME, PluginHost
 from dgpuhash.distributed.cluster.locality import DataNotLocal, InputSpec, LocalInputs
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.rpc import REMEDY, fire_and_forget
@@ -37,9 +37,6 @@ from dgpuhash.distributed.collective.two_level.collective import TwoLevelCollect
 from dgpuhash.distributed.collective.two_level.layout import HostLayout
 from dgpuhash.errors import ClosedError, IndexLost, SpecError, UnsupportedError
 from dgpuhash.typing import Device
-
-if TYPE_CHECKING:
-    from dgpuhash.distributed.shards.plugin import ShardHost
 
 Result = TypeVar("Result")
 
@@ -318,7 +315,7 @@ def transports_of(
     return [way for way in ways if way != "nccl" or not encrypted or on_one_host(places)]
 
 
-def collective_of(host: ShardHost, name: str) -> Endpoint:
+def collective_of(host: PluginHost, name: str) -> Endpoint:
     """Return this worker's endpoint of a group.
 
     Raises
@@ -334,7 +331,7 @@ def collective_of(host: ShardHost, name: str) -> Endpoint:
     return host.ends[name]
 
 
-def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> WorkerInfo:
+def join_group(host: PluginHost, name: str, workers: Sequence[str]) -> WorkerInfo:
     if name in host.left:
         raise IndexLost(f"the exchange {name} was given up before it was formed; form it anew")
     host.ends[name] = CommCollective(Membership(host.worker, name, workers))
@@ -342,7 +339,7 @@ def join_group(host: ShardHost, name: str, workers: Sequence[str]) -> WorkerInfo
 
 
 def connect_group(
-    host: ShardHost, name: str, exchange: str, sharing: bool, layout: HostLayout | None
+    host: PluginHost, name: str, exchange: str, sharing: bool, layout: HostLayout | None
 ) -> str:
     """Switch the transport; return the reason for a failure, or an empty string."""
     membership = host.ends[name].membership
@@ -359,12 +356,12 @@ def connect_group(
     return ""
 
 
-def watch_group(host: ShardHost, name: str) -> None:
+def watch_group(host: PluginHost, name: str) -> None:
     host.ends[name].watch()
 
 
 def run_on_rank(
-    host: ShardHost,
+    host: PluginHost,
     name: str,
     function: Callable[..., Result],
     args: tuple[Any, ...],

@@ -8,21 +8,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from distributed import Client
 
 from dgpuhash.distributed.cluster.broadcast import GRACE_SECONDS, run_on_workers
+from dgpuhash.distributed.cluster.host import PluginHost
 from dgpuhash.distributed.cluster.locality import DataNotLocal, InputSpec
 from dgpuhash.distributed.cluster.lock import hold_lock
 from dgpuhash.distributed.cluster.rpc import call_scheduler
 from dgpuhash.distributed.collective.group import Attempt, Group, Transport, form_group
 from dgpuhash.distributed.partition.descriptor import ShardAddress
 from dgpuhash.errors import DgpuhashError, IndexChanged, IndexLost
-
-if TYPE_CHECKING:
-    from dgpuhash.distributed.shards.plugin import ShardHost
 
 Result = TypeVar("Result")
 Shards = tuple[ShardAddress, ...]
@@ -151,7 +149,7 @@ def _all_answer(client: Client, shards: Shards) -> bool:
     return found == [shard.incarnation for shard in shards]
 
 
-def _incarnation(host: ShardHost) -> str:
+def _incarnation(host: PluginHost) -> str:
     return host.shards.incarnation
 
 

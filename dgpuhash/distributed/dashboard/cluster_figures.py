@@ -29,7 +29,7 @@ PERIOD = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShownShard:
     """A shard of an index or table, on a worker: its rows, and its bytes if known."""
 
     worker: str
@@ -49,7 +49,7 @@ class Holder:
         As `ShardFigures` has them.
     placement : str
     epoch : int
-    shards : tuple of Shard
+    shards : tuple of ShownShard
         Those that workers tell of, by the names of these.
     expected : int
         How many shards it has; more than `shards` when workers were lost.
@@ -63,7 +63,7 @@ class Holder:
     stored: str
     placement: str
     epoch: int
-    shards: tuple[Shard, ...]
+    shards: tuple[ShownShard, ...]
     expected: int
     load: float | None
 
@@ -94,7 +94,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class WorkPhase:
     """Bulk work under way on an index or table.
 
     Attributes
@@ -170,7 +170,7 @@ class ClusterFigures:
         tables = sorted(shards.keys() & leased)
         return [*found, *(_table(uid, shards[uid], leased[uid]) for uid in tables)]
 
-    def phases(self, scheduler: Any) -> list[Phase]:
+    def phases(self, scheduler: Any) -> list[WorkPhase]:
         """Return the bulk work under way, the oldest first."""
         names = {index.uid: index.name for index in published_indexes(scheduler)}
         parts: dict[tuple[str, str], list[PhaseFigures]] = {}
@@ -205,7 +205,7 @@ def _table(uid: str, told: Mapping[str, ShardFigures], workers: Sequence[str]) -
 def _holder(
     uid: str, name: str, placement: str, epoch: int, told: Mapping[str, ShardFigures], expected: int
 ) -> Holder:
-    shards = tuple(Shard(worker, each.rows, each.nbytes) for worker, each in told.items())
+    shards = tuple(ShownShard(worker, each.rows, each.nbytes) for worker, each in told.items())
     # One shard may have met a key twice, and find its rows by a multimap.
     stored = ", ".join(sorted({each.stored for each in told.values()}))
     kind = next((each.kind for each in told.values()), "index")
@@ -219,7 +219,7 @@ def _name(uid: str) -> str:
     return f"({uid[:8]})" if uid else "(a frame)"
 
 
-def _phase(name: str, parts: Sequence[PhaseFigures]) -> Phase:
+def _phase(name: str, parts: Sequence[PhaseFigures]) -> WorkPhase:
     """Return the phase that the workers' `parts` add up to."""
     steps = [each.step for each in parts]
     first = parts[0]
@@ -231,7 +231,7 @@ def _phase(name: str, parts: Sequence[PhaseFigures]) -> Phase:
         done, total, unit = max(each.done for each in parts), first.partitions, "partitions"
     # Workers may be at different steps: most of them are at this one.
     step = max(steps, key=steps.count)
-    return Phase(name, first.verb, step, done, total, unit, seconds, len(parts))
+    return WorkPhase(name, first.verb, step, done, total, unit, seconds, len(parts))
 
 
 def _with_partitions(phase: PhaseFigures, scheduler: Any) -> PhaseFigures:

@@ -29,7 +29,12 @@ from bokeh.plotting import figure
 from distributed.dashboard.components import DashboardComponent, add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 
-from dgpuhash.distributed.dashboard.cluster_figures import ClusterFigures, Holder, Phase, figures_of
+from dgpuhash.distributed.dashboard.cluster_figures import (
+    ClusterFigures,
+    Holder,
+    WorkPhase,
+    figures_of,
+)
 from dgpuhash.tables.stats import format_bytes
 
 # Milliseconds between two looks at the figures, which come once a second.
@@ -197,7 +202,7 @@ def _shard_columns(holder: Holder | None) -> dict[str, list[Any]]:
     }
 
 
-def _phase_columns(phases: Sequence[Phase]) -> dict[str, list[Any]]:
+def _phase_columns(phases: Sequence[WorkPhase]) -> dict[str, list[Any]]:
     return {
         "name": [each.name for each in phases],
         "verb": [each.verb for each in phases],
@@ -212,7 +217,7 @@ def _phase_columns(phases: Sequence[Phase]) -> dict[str, list[Any]]:
     }
 
 
-def _amount(phase: Phase) -> str:
+def _amount(phase: WorkPhase) -> str:
     if phase.total:
         return f"{phase.done:,} of {phase.total:,} {phase.unit}"
     return f"{phase.done:,} {phase.unit}" if phase.done else ""

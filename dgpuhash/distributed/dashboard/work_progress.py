@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from dgpuhash.distributed.cluster.client import client_of
-from dgpuhash.distributed.dashboard.cluster_figures import Phase, figures_of
+from dgpuhash.distributed.dashboard.cluster_figures import WorkPhase, figures_of
 from dgpuhash.errors import DgpuhashError
 
 # Seconds between two looks.
@@ -94,7 +94,7 @@ class WorkProgress:
             while not self._over.wait(PERIOD):
                 self._show(self._client.run_on_scheduler(_phases))
 
-    def _show(self, phases: Sequence[Phase]) -> None:
+    def _show(self, phases: Sequence[WorkPhase]) -> None:
         there = {(phase.name, phase.verb): phase for phase in phases}
         for gone in self._of.keys() - there.keys():
             self._bars.remove_task(self._of.pop(gone))
@@ -107,7 +107,7 @@ class WorkProgress:
             )  # fmt: skip
 
 
-def _phases(dask_scheduler: Any) -> list[Phase]:
+def _phases(dask_scheduler: Any) -> list[WorkPhase]:
     """Return the bulk work in progress by the latest figures, and request new ones."""
     figures = figures_of(dask_scheduler)
     figures.ask(dask_scheduler)

@@ -47,7 +47,7 @@ from dgpuhash.distributed.runs.phases import (
 )
 from dgpuhash.distributed.runs.results import together
 from dgpuhash.distributed.runs.run import Run, end_run
-from dgpuhash.distributed.shards.inbox import Exchange, Parcel
+from dgpuhash.distributed.shards.inbox import Parcel, ParcelExchange
 from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
@@ -169,7 +169,7 @@ def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> 
     )  # fmt: skip
 
 
-class FoldExchange(Exchange):
+class FoldExchange(ParcelExchange):
     """Exchange that sends the states of a partition to the owners of their hash ranges.
 
     It has a copy of them.

@@ -11,7 +11,7 @@ from distributed import Client
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.cluster.serialization import CachedPickle
-from dgpuhash.distributed.creation import NamedHandle
+from dgpuhash.distributed.index.creation import NamedHandle
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.ingest.source import collection_of, meta_of
 from dgpuhash.distributed.merge.steps import RowsExpr

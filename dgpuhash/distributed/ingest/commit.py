@@ -20,7 +20,7 @@ from dgpuhash.distributed.cluster.broadcast import (
     run_on_workers,
 )
 from dgpuhash.distributed.cluster.client import holders_of, worker_ids
-from dgpuhash.distributed.cluster.device_thread import Progress
+from dgpuhash.distributed.cluster.device_thread import ThreadProgress
 from dgpuhash.distributed.cluster.host import NAME
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.serialization import CachedPickle
@@ -314,7 +314,7 @@ def prepare_change(
     part = change.workers.index(host.worker.address)
     told = [one for put in (receipts, *(put for _, put in later)) for one in put]
     rows = sum(one.rows[part] for one in told if one.rows)
-    with host.thread.telling(Progress(change.uid, change.verb, "store rows", rows)):
+    with host.thread.telling(ThreadProgress(change.uid, change.verb, "store rows", rows)):
         host.shards.prepare(change.uid, change.transaction, receipts, later)
     return host.shards.numbers(change.uid, change.transaction)
 
@@ -326,7 +326,7 @@ def accept_numbers(host: ShardHost, uid: str, transaction: str, numbers: Numeric
 def apply_change(host: ShardHost, uid: str, transaction: str) -> tuple[int, ShardSize]:
     opened = {each.change.transaction: each for each in host.shards.open_changes()}
     verb = opened[transaction].change.verb if transaction in opened else "change"
-    with host.thread.telling(Progress(uid, verb, "make rows visible")):
+    with host.thread.telling(ThreadProgress(uid, verb, "make rows visible")):
         count = host.shards.apply(uid, transaction)
     shard = host.shards.standing(uid)
     assert shard is not None

@@ -63,7 +63,7 @@ class RowOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RowStep:
     """One change: its verb, such as ``"build"`` or ``"insert"``, and its source.
 
     `revision`: the revision that the change led to. `rows` of a `Record` are in the index's log.
@@ -126,9 +126,9 @@ class Step:
 class Lineage:
     """Changes by this client, by the revision they led to."""
 
-    _steps: dict[int, Step] = field(default_factory=dict)
+    _steps: dict[int, RowStep] = field(default_factory=dict)
 
-    def record(self, step: Step) -> None:
+    def record(self, step: RowStep) -> None:
         """Remember a change."""
         self._steps[step.revision] = step
 
@@ -136,7 +136,7 @@ class Lineage:
         """Forget the changes up to a revision, and release their rows."""
         self._steps = {number: step for number, step in self._steps.items() if number > revision}
 
-    def ways_to_rebuild(self, descriptor: Descriptor) -> list[list[Step]]:
+    def ways_to_rebuild(self, descriptor: Descriptor) -> list[list[RowStep]]:
         """Return lists of steps that reproduce the rows of `descriptor`, best first.
 
         First from its log where it has one; then from the source, where this client has built the
@@ -145,12 +145,12 @@ class Lineage:
         ways = []
         if descriptor.log is not None:
             logged = SavedRevision(descriptor.log, descriptor.uid, descriptor.revision)
-            ways.append([Step("build", logged, logged.revision)])
+            ways.append([RowStep("build", logged, logged.revision)])
         starts = [(number, step) for number, step in self._steps.items() if step.verb == "build"]
         starts.sort(key=lambda start: start[0], reverse=True)
         if descriptor.saved is not None:
             saved = descriptor.saved
-            starts.append((saved.revision, Step("build", saved, saved.revision)))
+            starts.append((saved.revision, RowStep("build", saved, saved.revision)))
         for start, step in starts:
             later = range(start + 1, descriptor.revision + 1)
             if all(revision in self._steps for revision in later):
@@ -159,7 +159,7 @@ class Lineage:
 
 
 def operations_of(
-    client: Client, descriptor: Descriptor, steps: Sequence[Step], lost: LostShards | None = None
+    client: Client, descriptor: Descriptor, steps: Sequence[RowStep], lost: LostShards | None = None
 ) -> list[RowOperation]:
     """Return the operations that redo `steps` in one change.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from distributed import Client
 
 from dgpuhash import backend
-from dgpuhash.distributed.cluster.device_thread import Progress
+from dgpuhash.backend import Backend
+from dgpuhash.distributed.cluster.device_thread import ThreadProgress
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
     InputSpec,
@@ -23,6 +24,7 @@ from dgpuhash.distributed.cluster.serialization import CachedPickle, are_plain, 
 from dgpuhash.distributed.collective.base import Collective, Destination, Received
 from dgpuhash.distributed.collective.group_cache import run_collective
 from dgpuhash.distributed.events import log_execution
+from dgpuhash.distributed.ingest.history import RowOperation
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.distributed.partition.hash_partition import (
@@ -43,10 +45,6 @@ from dgpuhash.distributed.shards.stats import ShardSize, shard_size
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames import frames_of
 from dgpuhash.tables.cached import cached
-
-if TYPE_CHECKING:
-    from dgpuhash.backend import Backend
-    from dgpuhash.distributed.ingest.history import RowOperation
 
 REFUSED = "another worker cannot take part"
 
@@ -99,7 +97,7 @@ def _reachable(change: Change, acts: Sequence[RowOperation]) -> InputSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class RankResult:
+class ShuffleResult:
     """Result of a rank.
 
     Attributes
@@ -132,14 +130,14 @@ class Vote:
 
 def shuffle_on_rank(
     host: ShardHost, collective: Collective, seal: CachedPickle[Change], given: LocalInputs
-) -> RankResult:
+) -> ShuffleResult:
     """Run one rank's share of the shuffle.
 
     The rank is the number of its shard.
     """
     change = seal.opened()
     host.shards.open(change, given.rank)
-    progress = Progress(change.uid, change.verb, "partition rows")
+    progress = ThreadProgress(change.uid, change.verb, "partition rows")
     quiet = collective.with_quiet_loop(frames_of(change.meta).device)
     with quiet, host.thread.telling(progress):
         return _put(host, collective, change, given, progress)
@@ -150,8 +148,8 @@ def _put(
     collective: Collective,
     change: Change,
     given: LocalInputs,
-    progress: Progress,
-) -> RankResult:
+    progress: ThreadProgress,
+) -> ShuffleResult:
     """Send this rank's rows, and prepare its shard with the rows received."""
     lying, leaving = given.dealt, OutgoingRows(change, given)
     if host.shards.mixed(change.uid):
@@ -163,7 +161,7 @@ def _put(
         leaving.part(change.heavy or NO_HEAVY, told)
     votes = _votes(collective, leaving, told)
     if any(vote.refused for vote in votes):
-        return RankResult(leaving.refused or REFUSED)
+        return ShuffleResult(leaving.refused or REFUSED)
     heavy = change.heavy
     if heavy is None:
         rows = sum(vote.rows for vote in votes)
@@ -186,9 +184,9 @@ def _put(
     try:
         host.shards.prepare_arrays(change.uid, change.transaction, columns)
     except DgpuhashError as error:
-        return RankResult(error=error)
+        return ShuffleResult(error=error)
     made = host.shards.made(change.uid, change.transaction)
-    return RankResult(heavy=heavy, measure=(0, None) if made is None else shard_size(made))
+    return ShuffleResult(heavy=heavy, measure=(0, None) if made is None else shard_size(made))
 
 
 def _votes(collective: Collective, leaving: OutgoingRows, told: bool) -> list[Vote]:

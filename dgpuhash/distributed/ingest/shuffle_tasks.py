@@ -27,13 +27,13 @@ from dgpuhash.distributed.partition.row_order import (
     arrival_number,
 )
 from dgpuhash.distributed.partition.skew import NO_COUNTS, heavy_candidates
-from dgpuhash.distributed.shards.inbox import Exchange, Parcel, Receipt
+from dgpuhash.distributed.shards.inbox import Parcel, ParcelExchange, Receipt
 from dgpuhash.distributed.shards.secession import SecessionBudget
 from dgpuhash.frames import frames_of, key_names
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 
 
-class CommExchange(Exchange):
+class CommExchange(ParcelExchange):
     """Exchange that sends parcels by acknowledged RPCs.
 
     Parameters

@@ -11,11 +11,10 @@ from dgpuhash.distributed.cluster.client import task_client
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler
-from dgpuhash.distributed.cluster.serialization import CachedPickle, frame_of_payload
+from dgpuhash.distributed.cluster.serialization import CachedPickle, chunk_nbytes, frame_of_payload
 from dgpuhash.distributed.merge.tasks import Built, ProbeReceipt, ProbeTask
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
-from dgpuhash.distributed.query.result_limit import ResultLimit
+from dgpuhash.distributed.query.fetch import ResultLimit
 from dgpuhash.distributed.runs.phases import source
 from dgpuhash.distributed.runs.run import begin_anew
 from dgpuhash.frames import frames_of

@@ -172,7 +172,7 @@ class Descriptor(EmptyFramePickle):
     @property
     def owned(self) -> bool:
         """Whether each shard has exactly the rows of the keys it owns."""
-        return self.placement is Placement.DISTRIBUTED and not self.heavy
+        return self.placement is Placement.DISTRIBUTED and not self.heavy.codes
 
     @property
     def several_owners(self) -> bool:
@@ -183,7 +183,7 @@ class Descriptor(EmptyFramePickle):
     def owners_decide(self) -> bool:
         """Whether a key that its owner does not store is stored nowhere."""
         # The owner of a heavy code has rows of that code, but maybe of one of its keys only.
-        spread = self.heavy and not self.encoder.exact
+        spread = self.heavy.codes and not self.encoder.exact
         return self.placement is Placement.DISTRIBUTED and not spread
 
     @property

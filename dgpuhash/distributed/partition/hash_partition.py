@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dgpuhash import backend, config
-from dgpuhash.distributed.cluster.serialization import Payload, is_plain, plain_arrays
+from dgpuhash import backend
+from dgpuhash.distributed.cluster.serialization import Payload, chunk_nbytes, is_plain, plain_arrays
 from dgpuhash.distributed.partition.skew import NO_HEAVY, HeavyKeys
 from dgpuhash.frames import EncodedKeys, KeyEncoder, frames_of
 from dgpuhash.tables.select import row_numbers
-from dgpuhash.typing import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +93,6 @@ def _words(column: Any) -> Any:
     return column.view(f"u{column.dtype.itemsize}")
 
 
-# A message of 64 MiB takes 50 ms over TCP. Between GPUs a message costs the event loops of both
-# ends some 0.6 ms, the time to send 200 MB.
-_GPU_PARCELS = 4
-
-
-def chunk_nbytes(device: Device) -> int:
-    """Return the size limit of a message of rows on `device`, in bytes."""
-    return config.nbytes("exchange.message") * (_GPU_PARCELS if device == "cuda" else 1)
-
-
 def partition_rows(
     encoded: EncodedKeys, encoder: KeyEncoder, parts: int, heavy: HeavyKeys = NO_HEAVY
 ) -> list[Any]:
@@ -115,7 +104,7 @@ def partition_rows(
     device = backend.get(None, encoded.codes)
     if parts == 1:
         return [device.xp.arange(len(encoded), dtype=np.int64)]
-    if not heavy:
+    if not heavy.codes:
         # In the order of the codes' owners, rows of one owner in input order.
         moved, starts = device.split(
             encoded.codes, parts=parts, seed=encoder.seeds.owners, numbered=True
@@ -136,7 +125,7 @@ def partition_rows_with_heavy(
     As `partition_rows`; rows of heavy keys follow the other rows of a shard.
     """
     owned = partition_rows(encoded, encoder, parts)
-    if parts == 1 or not heavy:
+    if parts == 1 or not heavy.codes:
         return owned
     xp = backend.get(None, encoded.codes).xp
     among = heavy.among(encoded.codes)

@@ -8,7 +8,6 @@ from a save; so the surviving workers' rows tell which partitions the lost worke
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dgpuhash.errors import ColumnError
@@ -42,18 +41,6 @@ def add_arrival_column(frame: Any, arrival: int) -> Any:
     numbered = frame.copy(deep=False)
     numbered[ARRIVAL_COLUMN] = xp.full(len(frame), arrival, dtype=xp.int64)
     return numbered
-
-
-def join_per_shard(
-    how: str, columns: Sequence[Hashable], ordered: bool
-) -> tuple[str, list[Hashable]]:
-    """Return the kind of join and the columns to request from each shard.
-
-    The answers of all shards can then be combined.
-    """
-    if how in {"semi", "anti"}:
-        return "semi", list(columns)
-    return how, [*columns, *([ARRIVAL_COLUMN] if ordered else [])]
 
 
 def combine_semi_joins(query_rows: Any, rows: int, how: str, xp: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ class TableMode:
         Not replicated.
     conflict : Conflict
         For maps whose rows stay where they are; else `Conflict.ERROR`.
+    independent : bool
+        Whether rows stay on their workers, and queries go to all workers.
 
     Examples
     --------
@@ -33,6 +35,10 @@ class TableMode:
 
     placement: Placement = Placement.DISTRIBUTED
     conflict: Conflict = Conflict.ERROR
+    independent: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "independent", self.placement is Placement.INDEPENDENT)
 
     @classmethod
     def of(
@@ -58,11 +64,6 @@ class TableMode:
         if value is not None:
             rule.check_values(value)
         return cls(modes[mode], rule)
-
-    @property
-    def independent(self) -> bool:
-        """Whether rows stay on their workers, and queries go to all workers."""
-        return self.placement is Placement.INDEPENDENT
 
     def to_json(self) -> dict[str, str]:
         """Return both options, as `of` takes them."""

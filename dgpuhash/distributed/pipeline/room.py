@@ -1,4 +1,4 @@
-"""Agree between ranks before a change: space for rows, drafts of shards, sums of counts."""
+"""Agree between ranks before a verb: space for rows, drafts, sums of counts, keys to send."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 
 from dgpuhash.distributed.collective.base import Collective
 from dgpuhash.distributed.pipeline.rounds import PartitionedPiece, PipelinedRounds, partition_piece
-from dgpuhash.distributed.pipeline.slices import Chunk, Piece, RoundPlan
+from dgpuhash.distributed.pipeline.slices import Chunk, KeyPiece, RoundPlan
+from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
+from dgpuhash.distributed.pruning.policy import PruningOptions
+from dgpuhash.distributed.pruning.probe_keys import PrunedKeys
 from dgpuhash.distributed.shards.table_shard import Answer, TableShard, Verb
 from dgpuhash.errors import CapacityError, CountOverflowError, OutOfMemoryError
 from dgpuhash.tables.columns.block_counts import counted_by_block
@@ -137,7 +140,7 @@ def _new_keys(
     counts = collective.gather(len(keys))
     new: list[Any] = [keys[:0]]
 
-    def deal(piece: Piece | None) -> PartitionedPiece:
+    def deal(piece: KeyPiece | None) -> PartitionedPiece:
         first, rows = (0, 0) if piece is None else (piece.place, piece.rows)
         mine = [keys[first : first + rows]]
         return partition_piece(part.side, piece, mine, collective.size, part.owner_seed)
@@ -200,3 +203,69 @@ class AddedRows(NamedTuple):
         wraps = sum(total for _, total, _ in told) + max(most for *_, most in told) >= 2**64
         chunks = [[Chunk(0, (), 0, rows)] for rows, *_ in told]
         return chunks, ShardDraft(part) if wraps else None
+
+
+def prune_keys(
+    part: TableShard,
+    collective: Collective,
+    sparing: PruningOptions,
+    keys: Sequence[Any],
+    most_rows: int,
+    rows: Any = None,
+) -> tuple[PrunedKeys, Sequence[int]] | None:
+    """Prune a rank's keys, and return them with all ranks' numbers of keys.
+
+    None where all ranks shall send all of their keys.
+
+    Parameters
+    ----------
+    part : TableShard
+        The rank's own shard.
+    collective : Collective
+    sparing : PruningOptions
+        The same on all ranks.
+    keys : sequence of array
+        The words of the rank's keys, chunk by chunk.
+    most_rows : int
+        Largest number of rows of a rank.
+    rows : array of int64, optional
+        Rows of `keys`, where some rows have no key; None: all.
+    """
+    backend = part.backend
+    may_repeat = sparing.may_deduplicate(backend, most_rows)
+    if collective.size == 1 or not (may_repeat or sparing.bloom_filter):
+        return None
+    repeats = may_repeat and sparing.deduplicates(backend, keys)
+
+    def prune() -> PrunedKeys:
+        replica = part.replica if sparing.bloom_filter else None
+        bloom = None if replica is None else replica.filter
+        return PrunedKeys(backend, keys, bloom, deduplicate=repeats, rows=rows)
+
+    # Usually all ranks still have the same filter: then keys can be pruned before the only gather.
+    early = prune() if repeats or (sparing.bloom_filter and part.replica is not None) else None
+    asking = sum(map(len, keys)) if early is None else len(early.keys)
+    standing = FilterVote.of(part.replica, part.n_keys, backend)
+    told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
+    if sparing.bloom_filter:
+        part.replica = BloomReplica.agreed(
+            part.replica, told, sparing, collective, backend,
+            lambda: _owned_words(part, collective), part.owner_seed,
+        )  # fmt: skip
+        name = None if part.replica is None else part.replica.name
+        if {each.name for each in told} != {name}:
+            early = prune()
+            return early, collective.gather(len(early.keys))
+        if part.replica is not None:
+            return early or prune(), counts
+    return (early or prune(), counts) if any(repeating) else None
+
+
+def _owned_words(part: TableShard, collective: Collective) -> Any:
+    """Return the words of the stored keys that this rank owns by their hash."""
+    words = part.store.items()[0]
+    if not part.mode.independent:
+        return words
+    deal = part.backend.deal(words, parts=collective.size, seed=part.owner_seed)
+    starts = part.backend.to_host(deal.starts).astype(np.int64)
+    return collective.all_to_all([deal.keys], np.diff(starts)).columns[0]

@@ -14,7 +14,7 @@ from dgpuhash import backend as backends
 from dgpuhash.backend import Backend, Multisplit
 from dgpuhash.distributed.collective.base import Collective, Received, Transfer
 from dgpuhash.distributed.collective.streams import SideStream
-from dgpuhash.distributed.pipeline.slices import Piece, RoundPlan, SentPiece, SlicedPiece
+from dgpuhash.distributed.pipeline.slices import KeyPiece, RoundPlan, SentPiece, SlicedPiece
 from dgpuhash.distributed.shards.table_shard import Answer
 
 # Slices whose rows are under way while one is served, and slices whose answers are under way.
@@ -29,7 +29,7 @@ class PartitionedPiece:
 
     Attributes
     ----------
-    piece : Piece or None
+    piece : KeyPiece or None
     columns : list of array
         Its rows, ordered by owner.
     deal : Multisplit or None
@@ -38,14 +38,14 @@ class PartitionedPiece:
         Waits until it is known where the rows of each owner begin, and the last one's end.
     """
 
-    piece: Piece | None
+    piece: KeyPiece | None
     columns: list[Any]
     deal: Multisplit | None
     starts: Callable[[], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
+class _AnsweredSlice:
     """Slice whose results are being returned, and its served rows.
 
     The rows are kept since their memory may be the side stream's, which follows when answers are
@@ -98,7 +98,7 @@ class PipelinedRounds:
         plan: RoundPlan,
         side: SideStream,
         *,
-        deal: Callable[[Piece | None], PartitionedPiece],
+        deal: Callable[[KeyPiece | None], PartitionedPiece],
         serve: Callable[[list[Any], np.ndarray, list[list[Any]]], list[Answer]],
         deliver: Callable[[SentPiece, list[Answer]], None],
         like: Callable[[], list[Any]],
@@ -119,7 +119,7 @@ class PipelinedRounds:
         of the ones before; the next piece is partitioned meanwhile.
         """
         going: deque[tuple[SlicedPiece, int, Transfer]] = deque()
-        coming: deque[_Answered] = deque()
+        coming: deque[_AnsweredSlice] = deque()
         for asked, number in self._slices():
             with self._side.use():
                 transfer = self._start(
@@ -163,7 +163,7 @@ class PipelinedRounds:
         return max(1, round(travelling / self._slice_rows))
 
     def _answer(
-        self, going: deque[tuple[SlicedPiece, int, Transfer]], coming: deque[_Answered]
+        self, going: deque[tuple[SlicedPiece, int, Transfer]], coming: deque[_AnsweredSlice]
     ) -> None:
         """Serve the oldest slice, and send its results."""
         asked, number, transfer = going.popleft()
@@ -257,7 +257,7 @@ class PipelinedRounds:
             ]
             columns = [_cut(self._backend, column, parts) for column in answer.columns]
             back.append([Answer(columns, received.counts)])
-        coming: deque[_Answered] = deque()
+        coming: deque[_AnsweredSlice] = deque()
         for (asked, _), came, given in zip(going, arrived, back, strict=True):
             transfers = [self._start(each.columns, each.counts) for each in given]
             coming.append(self._answered(asked, came, given, transfers))
@@ -290,7 +290,7 @@ class PipelinedRounds:
             return _Stayed(columns, counts)
         return self._collective.start(columns, counts, **places)
 
-    def _take_back(self, answered: _Answered) -> None:
+    def _take_back(self, answered: _AnsweredSlice) -> None:
         came = [transfer.wait() for transfer in answered.transfers]
         asked = answered.of
         if not asked.own and self._collective.size > 1:
@@ -319,13 +319,13 @@ class PipelinedRounds:
 
     def _answered(
         self, asked: SlicedPiece, came: Received, answers: list[Answer], transfers: list[Transfer]
-    ) -> _Answered:
+    ) -> _AnsweredSlice:
         nbytes = sum(_nbytes(each.columns) for each in answers)
         if self._collective.size > 1:
             nbytes += _nbytes(came.columns)
-        return _Answered(asked, came, answers, transfers, nbytes)
+        return _AnsweredSlice(asked, came, answers, transfers, nbytes)
 
-    def _note(self, *held: SlicedPiece | _Answered, more: int = 0) -> None:
+    def _note(self, *held: SlicedPiece | _AnsweredSlice, more: int = 0) -> None:
         """Record the bytes in use besides arguments, table and results."""
         self.peak_nbytes = max(self.peak_nbytes, more + sum(each.nbytes for each in held))
 
@@ -359,7 +359,7 @@ class _Stayed(Transfer):
 
 
 def partition_piece(
-    side: SideStream, piece: Piece | None, columns: list[Any], parts: int, owner_seed: int | None
+    side: SideStream, piece: KeyPiece | None, columns: list[Any], parts: int, owner_seed: int | None
 ) -> PartitionedPiece:
     """Start to partition a piece by the hash of its first column, on the current stream.
 
@@ -367,7 +367,7 @@ def partition_piece(
     ----------
     side : SideStream
         The current stream.
-    piece : Piece or None
+    piece : KeyPiece or None
     columns : list of array
         Its rows, key words first.
     parts : int

@@ -36,7 +36,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class KeyPiece:
     """Rows of one rank that are partitioned and sent in one round.
 
     Attributes
@@ -83,7 +83,7 @@ class RoundPlan:
     def __init__(
         self, chunks: Sequence[Sequence[Chunk]], *, most_rows: int, in_order: bool
     ) -> None:
-        self.pieces: list[list[Piece]] = [_pieces(each, most_rows, in_order) for each in chunks]
+        self.pieces: list[list[KeyPiece]] = [_pieces(each, most_rows, in_order) for each in chunks]
         self.rounds: int = max((len(each) for each in self.pieces), default=0)
 
     def most_rows(self, number: int) -> int:
@@ -91,24 +91,24 @@ class RoundPlan:
         pieces = [self.piece(rank, number) for rank in range(len(self.pieces))]
         return max((piece.rows for piece in pieces if piece is not None), default=0)
 
-    def piece(self, rank: int, number: int) -> Piece | None:
+    def piece(self, rank: int, number: int) -> KeyPiece | None:
         """Return the piece of `rank` in round `number`; None if it has no more."""
         pieces = self.pieces[rank]
         return pieces[number] if number < len(pieces) else None
 
 
-def _pieces(chunks: Sequence[Chunk], most_rows: int, in_order: bool) -> list[Piece]:
+def _pieces(chunks: Sequence[Chunk], most_rows: int, in_order: bool) -> list[KeyPiece]:
     total = sum(chunk.rows for chunk in chunks)
     # Pieces of equal size: a last piece of a few rows would cost a whole round.
     most = math.ceil(total / math.ceil(total / most_rows)) if total else 1
-    pieces: list[Piece] = []
+    pieces: list[KeyPiece] = []
     slices: list[tuple[int, int, int]] = []
     first = place = held = 0
 
     def close() -> None:
         nonlocal place, held
         if slices:
-            pieces.append(Piece(first, place, tuple(slices)))
+            pieces.append(KeyPiece(first, place, tuple(slices)))
             slices.clear()
             place, held = place + held, 0
 
@@ -225,7 +225,7 @@ class SentPiece:
 
     Attributes
     ----------
-    piece : Piece or None
+    piece : KeyPiece or None
         None when this rank has no more rows and only serves the others.
     columns : list of array
         Its rows, ordered by owner.
@@ -235,7 +235,7 @@ class SentPiece:
         Where the rows of each owner begin, and how many there are. Owners may share rows.
     """
 
-    piece: Piece | None
+    piece: KeyPiece | None
     columns: list[Any]
     deal: Multisplit | None
     firsts: np.ndarray

@@ -12,7 +12,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
 from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.columns.distinct import estimate_distinct
-from dgpuhash.tables.open_addressing.cardinality import Sample
+from dgpuhash.tables.open_addressing.cardinality import KeySample
 from dgpuhash.typing import Device
 
 # Batches with fewer rows on a worker are not sampled.
@@ -64,7 +64,7 @@ def keys_repeat(backend: Backend, chunks: Sequence[Any]) -> bool:
         return False
     # An odd step, since keys often repeat after a power of two.
     step = rows // _LEAST_ROWS | 1
-    sample = Sample.of(backend, backend.xp.concatenate([chunk[::step] for chunk in chunks]))
+    sample = KeySample.of(backend, backend.xp.concatenate([chunk[::step] for chunk in chunks]))
     keys = estimate_distinct(sample.rows - sample.repeated, sample.rows)
     return keys * _LEAST_REPEATS[backend.name] <= rows
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from dgpuhash import backend
 from dgpuhash.backend import Backend
-from dgpuhash.distributed.collective.base import Collective
-from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
 from dgpuhash.distributed.pruning.policy import PruningOptions, gather_lists, list_positions
 from dgpuhash.frames import EncodedKeys
 from dgpuhash.frames.keys.encoding import same_keys
 from dgpuhash.tables.bloom.blocks import BloomBlocks
 from dgpuhash.tables.columns.distinct import Factorization
 from dgpuhash.tables.select import select_found
-
-if TYPE_CHECKING:
-    from dgpuhash.distributed.shards.table_shard import TableShard
 
 
 class PrunedKeys:
@@ -160,69 +155,3 @@ class PrunedKeys:
 
 def _concatenate(backend: Backend, arrays: Sequence[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else backend.xp.concatenate(arrays)
-
-
-def prune_keys(
-    part: TableShard,
-    collective: Collective,
-    sparing: PruningOptions,
-    keys: Sequence[Any],
-    most_rows: int,
-    rows: Any = None,
-) -> tuple[PrunedKeys, Sequence[int]] | None:
-    """Prune a rank's keys, and return them with all ranks' numbers of keys.
-
-    None where all ranks shall send all of their keys.
-
-    Parameters
-    ----------
-    part : TableShard
-        The rank's own shard.
-    collective : Collective
-    sparing : PruningOptions
-        The same on all ranks.
-    keys : sequence of array
-        The words of the rank's keys, chunk by chunk.
-    most_rows : int
-        Largest number of rows of a rank.
-    rows : array of int64, optional
-        Rows of `keys`, where some rows have no key; None: all.
-    """
-    backend = part.backend
-    may_repeat = sparing.may_deduplicate(backend, most_rows)
-    if collective.size == 1 or not (may_repeat or sparing.bloom_filter):
-        return None
-    repeats = may_repeat and sparing.deduplicates(backend, keys)
-
-    def made() -> PrunedKeys:
-        replica = part.replica if sparing.bloom_filter else None
-        bloom = None if replica is None else replica.filter
-        return PrunedKeys(backend, keys, bloom, deduplicate=repeats, rows=rows)
-
-    # Usually all ranks still have the same filter: then keys can be pruned before the only gather.
-    early = made() if repeats or (sparing.bloom_filter and part.replica is not None) else None
-    asking = sum(map(len, keys)) if early is None else len(early.keys)
-    standing = FilterVote.of(part.replica, part.n_keys, backend)
-    told, repeating, counts = zip(*collective.gather((standing, repeats, asking)), strict=True)
-    if sparing.bloom_filter:
-        part.replica = BloomReplica.agreed(
-            part.replica, told, sparing, collective, backend,
-            lambda: _owned_words(part, collective), part.owner_seed,
-        )  # fmt: skip
-        name = None if part.replica is None else part.replica.name
-        if {each.name for each in told} != {name}:
-            early = made()
-            return early, collective.gather(len(early.keys))
-        if part.replica is not None:
-            return early or made(), counts
-    return (early or made(), counts) if any(repeating) else None
-
-
-def _owned_words(part: TableShard, collective: Collective) -> Any:
-    """Return the words of the stored keys that this rank owns by their hash."""
-    words = part.store.items()[0]
-    if not part.mode.independent:
-        return words
-    deal = part.backend.deal(words, parts=collective.size, seed=part.owner_seed)
-    starts = part.backend.to_host(deal.starts).astype(np.int64)
-    return collective.all_to_all([deal.keys], np.diff(starts)).columns[0]

@@ -10,8 +10,8 @@ from typing import Any
 from dgpuhash import backend, config
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.rpc import call_handler
+from dgpuhash.distributed.cluster.serialization import chunk_nbytes
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.pruning.bloom_replica import MEMORY, RATE, BloomReplica
 from dgpuhash.distributed.pruning.policy import PruningOptions, RecentAbsentKeyStats
 from dgpuhash.distributed.pruning.probe_keys import PrunedKeys

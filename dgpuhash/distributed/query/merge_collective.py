@@ -13,7 +13,7 @@ from dgpuhash import backend
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.cluster.dask_internals import FromGraph, new_collection
-from dgpuhash.distributed.cluster.device_thread import Progress
+from dgpuhash.distributed.cluster.device_thread import ThreadProgress
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
     InputSpec,
@@ -33,7 +33,7 @@ from dgpuhash.distributed.pruning.bloom_replica import BloomReplica, FilterVote
 from dgpuhash.distributed.pruning.policy import AbsentKeyStats, PruningOptions
 from dgpuhash.distributed.pruning.worker_cache import BloomCache
 from dgpuhash.distributed.query.merge_tasks import Probe
-from dgpuhash.distributed.query.plan import MergePlan
+from dgpuhash.distributed.query.plan import IndexMerge
 from dgpuhash.distributed.query.rank_merge import RankProbe, all_matches, shard_matches
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.frames import FrameIndex, frames_of
@@ -89,7 +89,7 @@ def result_label(given: LocalInputs, partition: PartitionLocation) -> tuple[str,
     return f"dgpuhash-merged-{given.token}", partition.number
 
 
-def collective_merge(client: Client, plan: MergePlan, left: Any, absences: AbsentKeyStats) -> Any:
+def collective_merge(client: Client, plan: IndexMerge, left: Any, absences: AbsentKeyStats) -> Any:
     """Merge a persisted Dask DataFrame; None if tasks must do it.
 
     The result is persisted as well. `absences` says how often keys were absent in earlier
@@ -141,7 +141,7 @@ def collective_merge(client: Client, plan: MergePlan, left: Any, absences: Absen
     )
 
 
-def _reachable(client: Client, plan: MergePlan, left: Any) -> InputSpec:
+def _reachable(client: Client, plan: IndexMerge, left: Any) -> InputSpec:
     """Return the partitions; raise DataNotLocal if tasks must merge them."""
     descriptor = plan.probe.descriptor
     partitions = (persisted_futures(left) if isinstance(left, dd.DataFrame) else None) or []
@@ -179,7 +179,7 @@ def merge_on_rank(
         asking, replica = RankProbe(probe, given), None
         if sparing.bloom_filter and descriptor.owners_decide:
             replica = _replica(shard.index, shard.sieve, sparing, collective)
-        told = Progress(descriptor.uid, "merge", "exchange keys", asking.rows)
+        told = ThreadProgress(descriptor.uid, "merge", "exchange keys", asking.rows)
         with host.thread.telling(told) as progress:
             made = _merged(collective, shard.index, asking, replica, given, progress)
         shard.sieve.spared(made.result.spared_rows)
@@ -193,7 +193,7 @@ def _merged(
     asking: RankProbe,
     replica: BloomReplica | None,
     given: LocalInputs,
-    progress: Progress,
+    progress: ThreadProgress,
 ) -> TaskOutput[RankResult]:
     """Return the frame of each partition; none if tasks must make them."""
     asked, spared = asking.asked(replica)

@@ -17,16 +17,15 @@ from dgpuhash.distributed.cluster.host import current_worker, plugin_of
 from dgpuhash.distributed.cluster.serialization import (
     EmptyFramePickle,
     Payload,
+    chunk_nbytes,
     concat_payloads,
     frame_of_payload,
     is_plain,
     plain_arrays,
 )
 from dgpuhash.distributed.partition.descriptor import Descriptor
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.distributed.pruning.policy import NO_PRUNING, PruningOptions
-from dgpuhash.distributed.query.fetch import probe_shards, query_keys
-from dgpuhash.distributed.query.result_limit import keys_within_memory
+from dgpuhash.distributed.query.fetch import keys_within_memory, probe_shards, query_keys
 from dgpuhash.distributed.query.task_batching import Coalescer, WaitingTask, WaitingTasks
 from dgpuhash.distributed.shards.secession import SecessionBudget, most_seceded_nbytes
 from dgpuhash.errors import OutOfMemoryError

@@ -133,7 +133,7 @@ class SealedProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class MergePlan:
+class IndexMerge:
     """Probe for all partitions of a merge, ready to send.
 
     Attributes
@@ -150,7 +150,7 @@ class MergePlan:
     plain: bool
 
     @classmethod
-    def of(cls, probe: Probe) -> MergePlan:
+    def of(cls, probe: Probe) -> IndexMerge:
         """Return the plan with `probe`."""
         meta = probe.descriptor.meta
         needed = [meta[list(probe.descriptor.encoder.names)]]
@@ -159,18 +159,18 @@ class MergePlan:
         plain = all(plain_arrays(each, each) is not None for each in needed)
         return cls(probe, SealedProbe.of(probe), plain)
 
-    def by(self, descriptor: Descriptor, sparing: PruningOptions) -> MergePlan:
+    def by(self, descriptor: Descriptor, sparing: PruningOptions) -> IndexMerge:
         """Return this plan for another index or epoch with the same schema."""
         if self.probe.descriptor is descriptor and self.probe.sparing == sparing:
             return self
         probe = replace(self.probe, descriptor=descriptor, sparing=sparing)
         return replace(self, probe=probe, sealed=SealedProbe.of(probe))
 
-    def warning(self, mixed: tuple[IntFloatKey, ...]) -> MergePlan:
+    def warning(self, mixed: tuple[IntFloatKey, ...]) -> IndexMerge:
         """Return this plan with tasks that warn about these key columns."""
         if mixed == self.probe.mixed:
             return self
-        return MergePlan.of(replace(self.probe, mixed=mixed))
+        return IndexMerge.of(replace(self.probe, mixed=mixed))
 
     def lazy(self, left: Any, client: Client) -> dd.DataFrame:
         """Return the lazy merge, with one task for each partition.
@@ -192,7 +192,7 @@ class MergePlan:
         )
 
 
-_plans = Cache[str, MergePlan](most=KINDS)
+_plans = Cache[str, IndexMerge](most=KINDS)
 
 
 class MergePlans:
@@ -209,7 +209,7 @@ class MergePlans:
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
-        self._plans = Cache[tuple[str, PruningOptions], MergePlan](most=KINDS)
+        self._plans = Cache[tuple[str, PruningOptions], IndexMerge](most=KINDS)
         self.absences: AbsentKeyStats = AbsentKeyStats()
 
     def serves(self, descriptor: Descriptor) -> bool:
@@ -229,7 +229,7 @@ class MergePlans:
         sparing: PruningOptions,
         indicator: bool | str = False,
         promote: str | None = None,
-    ) -> MergePlan:
+    ) -> IndexMerge:
         """Return the plan for partitions like `left_meta`.
 
         See `DistributedIndex.merge`.
@@ -239,16 +239,16 @@ class MergePlans:
         descriptor = self._descriptor
         options = repr((kind, on, left_on, how, wanted, suffixes, indicator, promote))
 
-        def plan_alike() -> MergePlan:
+        def plan_alike() -> IndexMerge:
             joined = check_how(how, all_rows=True)
             check_library(left_meta, descriptor.meta)
             names = join_columns(left_meta, descriptor.encoder, on, left_on)
             probe = Probe.of(
                 left_meta, descriptor, tuple(names), joined, wanted, suffixes, indicator, promote
             )
-            return MergePlan.of(replace(probe, sparing=sparing))
+            return IndexMerge.of(replace(probe, sparing=sparing))
 
-        def plan() -> MergePlan:
+        def plan() -> IndexMerge:
             stored, keys = schema_key(descriptor.meta), descriptor.encoder
             name = repr((options, stored, keys.names, keys.types, keys.hash_bits))
             found = _plans.get(None if None in (kind, stored) else name, plan_alike)

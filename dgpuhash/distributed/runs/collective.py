@@ -17,7 +17,7 @@ from distributed import Client
 from dgpuhash import backend
 from dgpuhash.distributed.cluster.client import check_same_cluster
 from dgpuhash.distributed.cluster.dask_internals import pickle
-from dgpuhash.distributed.cluster.device_thread import Progress
+from dgpuhash.distributed.cluster.device_thread import ThreadProgress
 from dgpuhash.distributed.cluster.locality import (
     DataNotLocal,
     InputSpec,
@@ -158,7 +158,7 @@ def answers_on_rank(
     """
     shares = packed.opened()
     device = frames_of(shares.plan.source).device
-    progress = Progress("", shares.verb, "reduce, exchange and fold rows")
+    progress = ThreadProgress("", shares.verb, "reduce, exchange and fold rows")
     with (
         collective.with_quiet_loop(device),
         host.thread.telling(progress),

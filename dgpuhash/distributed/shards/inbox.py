@@ -154,7 +154,7 @@ class Inbox:
             )
 
 
-class Exchange(ABC):
+class ParcelExchange(ABC):
     """Transport of row segments to the inboxes of the shards.
 
     `put` is asynchronous and acknowledged: when it returns, the parcel is in the inbox. An exchange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgpuhash.distributed.cluster.serialization import (
     Payload,
@@ -12,12 +12,10 @@ from dgpuhash.distributed.cluster.serialization import (
     frame_of_payload,
     is_plain,
 )
+from dgpuhash.distributed.partition.change import Change
 from dgpuhash.errors import ColumnError
 from dgpuhash.frames import FrameIndex, check_lossless_concat, frames_of
 from dgpuhash.frames.grouped.index import GroupIndex
-
-if TYPE_CHECKING:
-    from dgpuhash.distributed.partition.change import Change
 
 
 def without_rows(change: Change) -> FrameIndex:

@@ -14,7 +14,7 @@ from distributed import Worker, secede
 
 from dgpuhash.distributed.cluster.dask_internals import memory_limit, running_keys
 from dgpuhash.distributed.cluster.host import plugin_of
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
+from dgpuhash.distributed.cluster.serialization import chunk_nbytes
 from dgpuhash.frames import frames_of
 from dgpuhash.typing import Device
 

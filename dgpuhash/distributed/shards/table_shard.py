@@ -46,7 +46,7 @@ from dgpuhash.typing import Device
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class EntryLayout:
     """Encoding of a table's columns in messages.
 
     Keys travel as their canonical words, so that equal keys have one owner whatever their form;
@@ -57,7 +57,7 @@ class Layout:
     value: np.dtype[Any] | None
 
     @classmethod
-    def of(cls, spec: TableSpec) -> Layout:
+    def of(cls, spec: TableSpec) -> EntryLayout:
         """Return the layout of the tables that `spec` describes."""
         return cls(spec.key, spec.value)
 
@@ -283,7 +283,7 @@ class TableShard:
         owner_seed: int,
         mode: TableMode = DISTRIBUTED,
     ) -> None:
-        self.layout: Layout = Layout.of(spec)
+        self.layout: EntryLayout = EntryLayout.of(spec)
         self._spec = spec
         self.owner_seed: int = owner_seed
         self.mode: TableMode = mode

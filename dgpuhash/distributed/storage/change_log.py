@@ -18,10 +18,10 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
 from distributed import Client
 
+from dgpuhash.distributed.cluster.host import PluginHost
 from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor
@@ -29,9 +29,6 @@ from dgpuhash.distributed.storage.arrow_files import RowsFile, digest_of, write_
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest
 from dgpuhash.errors import FormatError, IndexChanged, IndexLost
-
-if TYPE_CHECKING:
-    from dgpuhash.distributed.shards.plugin import ShardHost
 
 MAGIC = b"dgpuhash log 1"
 END = b"\nend\n"
@@ -294,7 +291,9 @@ def taken_over_error(folder: Folder) -> IndexLost:
     )
 
 
-def write_batch(host: ShardHost, change: Change, url: str, names: Sequence[str]) -> RowsFile | None:
+def write_batch(
+    host: PluginHost, change: Change, url: str, names: Sequence[str]
+) -> RowsFile | None:
     """Write a change's rows for one shard; runs on its worker."""
     rows = host.shards.prepared(change.uid, change.transaction)
     part = change.workers.index(host.worker.address)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from distributed import Client
 
-from dgpuhash.distributed.cluster.device_thread import Progress
+from dgpuhash.distributed.cluster.device_thread import ThreadProgress
+from dgpuhash.distributed.cluster.host import PluginHost
 from dgpuhash.distributed.cluster.survivors import run_to_end
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
@@ -32,9 +32,6 @@ from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest
 from dgpuhash.errors import ExistsError, FormatError
 from dgpuhash.frames import frames_of
-
-if TYPE_CHECKING:
-    from dgpuhash.distributed.shards.plugin import ShardHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +192,7 @@ def batches_of(saved: SavedRevision) -> list[SavedRows]:
 
 
 def write_shard(
-    host: ShardHost, descriptor: Descriptor, change: Change | None, url: str, names: Sequence[str]
+    host: PluginHost, descriptor: Descriptor, change: Change | None, url: str, names: Sequence[str]
 ) -> RowsFile:
     """Write a shard, or the one prepared for `change`; runs on its worker."""
     part = descriptor.workers.index(host.worker.address)
@@ -205,7 +202,7 @@ def write_shard(
         rows = owned.index.frame()
     else:
         rows = host.shards.prepared(change.uid, change.transaction)
-    with host.thread.telling(Progress(descriptor.uid, "save", "write rows", len(rows))):
+    with host.thread.telling(ThreadProgress(descriptor.uid, "save", "write rows", len(rows))):
         return write_rows(rows, Folder(url), names[part])
 
 

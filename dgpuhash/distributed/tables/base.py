@@ -28,7 +28,7 @@ from dgpuhash.distributed.collective.group_cache import GroupUse, use_shared_gro
 from dgpuhash.distributed.events import log_event
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
-from dgpuhash.distributed.pipeline.run_verb import run_verb
+from dgpuhash.distributed.pipeline.verb import run_verb
 from dgpuhash.distributed.pruning.policy import AbsentKeyStats
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
@@ -42,8 +42,8 @@ from dgpuhash.distributed.shards.table_store import (
 )
 from dgpuhash.distributed.tables.batch import (
     AnswerColumn,
-    Batch,
     EarlyAnswer,
+    KeyBatch,
     answer_columns,
     batch_of,
 )
@@ -82,11 +82,11 @@ class DistributedTable:
         spec: TableSpec,
         capacity: int,
         *,
-        client: Client | None,
-        workers: Sequence[str] | None,
-        exchange: Transport,
-        device: Device | None,
-        piece_rows: int | None,
+        client: Client | None = None,
+        workers: Sequence[str] | None = None,
+        exchange: Transport = "auto",
+        device: Device | None = None,
+        piece_rows: int | None = None,
         owner_seed: int | None = None,
         mode: TableMode = DISTRIBUTED,
     ) -> None:
@@ -112,7 +112,9 @@ class DistributedTable:
             self._workers = [place.worker for place in shard_addresses(self._client, workers)]
             self._hold(use_shared_group(self._client, self._workers, exchange))
         self._open, self._epoch = False, 0
-        self._absences, self._figures = AbsentKeyStats(), StatsDisplay()
+        # Of lookups since keys were added.
+        self._absences: AbsentKeyStats | None = None
+        self._figures = StatsDisplay()
         self._held: list[TableShardSize] = []
         self._lost: str | None = None
         self._closed = False
@@ -250,12 +252,14 @@ class DistributedTable:
         return self.value_dtype, "values"
 
     def _order(
-        self, verb: Verb, batch: Batch, shown: Sequence[AnswerColumn] = ()
+        self, verb: Verb, batch: KeyBatch, shown: Sequence[AnswerColumn] = ()
     ) -> tuple[Any, ...]:
         """Run `verb` on all ranks; return its result columns."""
         rows = sum(batch.rows)
-        pruning = self._absences.with_stats(verb.sparing, self._device, rows=rows)
-        verb = replace(verb, sparing=pruning)
+        if not verb.changes:
+            absences = self._absences = self._absences or AbsentKeyStats()
+            pruning = absences.with_stats(verb.sparing, self._device, rows=rows)
+            verb = replace(verb, sparing=pruning)
         order = VerbRequest(self._uid, self._epoch, verb, batch.hosted, self._piece_rows)
         foreseen = EarlyAnswer(self._client, batch, verb.name, shown)
 
@@ -289,8 +293,8 @@ class DistributedTable:
                 raise outcome.refused
         self._epoch += verb.changes
         if verb.stores:
-            self._absences.forget()
-        elif not verb.changes and verb.name != "distinct":
+            self._absences = None
+        elif self._absences is not None and not verb.changes and verb.name != "distinct":
             absent_rows = sum(outcome.absent_rows for outcome in outcomes)
             self._absences.note(rows=rows, absent_rows=absent_rows)
         pairs = zip(outcomes, self._held, strict=True)

@@ -84,7 +84,7 @@ class StoredColumn:
     shapes: list[tuple[int, ...]]
 
 
-class Batch(ABC):
+class KeyBatch(ABC):
     """Chunks of keys, and values, for the length of a call.
 
     Attributes
@@ -169,7 +169,7 @@ def _having(workers: Sequence[str], holders: Sequence[Collection[str]]) -> list[
     return [rank for rank, one in enumerate(workers) if all(one in having for having in holders)]
 
 
-class DaskBatch(Batch):
+class DaskBatch(KeyBatch):
     """Batch of Dask arrays, processed on the workers that store them."""
 
     def __init__(self, client: Client, workers: Sequence[str], arrays: Sequence[Any]) -> None:
@@ -201,7 +201,7 @@ class DaskBatch(Batch):
         return array_of(kept, shown.dtype, self.device)
 
 
-class HostBatch(Batch):
+class HostBatch(KeyBatch):
     """Batch of the client's own arrays, spread over the workers in order."""
 
     def __init__(
@@ -363,14 +363,14 @@ class EarlyAnswer:
     Parameters
     ----------
     client : distributed.Client
-    batch : Batch
+    batch : KeyBatch
     verb : str
     shown : sequence of Shown
         Columns of the answer.
     """
 
     def __init__(
-        self, client: Client, batch: Batch, verb: str, shown: Sequence[AnswerColumn]
+        self, client: Client, batch: KeyBatch, verb: str, shown: Sequence[AnswerColumn]
     ) -> None:
         self._client, self._batch, self._verb, self._shown = client, batch, verb, shown
         self._token = ""
@@ -436,7 +436,7 @@ def batch_of(
     workers: Sequence[str],
     arrays: Sequence[tuple[Any, np.dtype[Any], str]],
     stores: bool,
-) -> Batch:
+) -> KeyBatch:
     """Return a call's arguments as a batch, with dtypes and lengths checked.
 
     They are checked as far as they are known.
@@ -509,7 +509,7 @@ def _is_dask(array: Any, name: str) -> bool:
 def _check_dask(
     client: Client, array: da.Array, dtype: np.dtype[Any], name: str, *, stores: bool
 ) -> bool:
-    """Check that the array's values fit `dtype`; return `Batch.mixed`.
+    """Check that the array's values fit `dtype`; return `KeyBatch.mixed`.
 
     Values to look up only need to be comparable with `dtype`.
     """

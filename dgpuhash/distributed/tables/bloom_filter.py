@@ -7,12 +7,10 @@ from contextlib import ExitStack
 from typing import Any, Self, Unpack, overload
 
 import numpy as np
-from distributed import Client
 from numpy.typing import DTypeLike
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import client_of, seceding, workers_of
-from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.partition.descriptor import SavedRevision
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
@@ -27,7 +25,14 @@ from dgpuhash.errors import FormatError, UnsupportedError
 from dgpuhash.tables import BloomFilter
 from dgpuhash.tables.bloom.blocks import bounds
 from dgpuhash.tables.bloom.spec import FilterSize, bloom_spec, check_same_shape
-from dgpuhash.typing import Array, ArrayKind, Device, DistributedFilterSettings, KeysLike
+from dgpuhash.typing import (
+    Array,
+    ArrayKind,
+    Device,
+    DistributedFilterSettings,
+    KeysLike,
+    OnWorkers,
+)
 
 
 class DistributedBloomFilter(TableMaintenance):
@@ -93,23 +98,11 @@ class DistributedBloomFilter(TableMaintenance):
         nbytes: int | None = None,
         device: Device | None = None,
         seed: int | None = None,
-        client: Client | None = None,
-        workers: Sequence[str] | None = None,
-        exchange: Transport = "auto",
-        piece_rows: int | None = None,
+        **where: Unpack[OnWorkers],
     ) -> None:
-        parts = len(workers or workers_of(client_of(client)))
+        parts = len(where.get("workers") or workers_of(client_of(where.get("client"))))
         spec = bloom_spec(key_dtype, capacity, rate, nbytes, seed, parts)
-        super().__init__(
-            spec,
-            0,
-            client=client,
-            workers=workers,
-            exchange=exchange,
-            device=device,
-            piece_rows=piece_rows,
-            owner_seed=spec.seed,
-        )
+        super().__init__(spec, 0, device=device, owner_seed=spec.seed, **where)
 
     @classmethod
     def from_keys(

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, SupportsIndex, Unpack, overload
 
 import numpy as np
-from distributed import Client
 from numpy.typing import DTypeLike
 
-from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.partition.conflict import Conflict
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables import contents
 from dgpuhash.distributed.tables.batch import AnswerColumn, dtype_of
-from dgpuhash.distributed.tables.key_table import KeyTable
+from dgpuhash.distributed.tables.key_table import DistributedKeyTable
 from dgpuhash.errors import KeyTypeError
+from dgpuhash.spec import TableSpec
 from dgpuhash.tables.count_map import as_count, is_column
 from dgpuhash.tables.stores.method import methods, table_spec
 from dgpuhash.typing import (
     Array,
     ArrayKind,
-    Device,
+    DistributedKeySettings,
     DistributedTableSettings,
     KeysLike,
-    MethodSettings,
-    TableModeName,
 )
 
 _COUNT = np.dtype(np.uint64)
 
 
-class DistributedCountMap(KeyTable):
+def _count_spec(key_dtype: DTypeLike, *, method: str, **options: Any) -> TableSpec:
+    spec = table_spec("count", key_dtype, _COUNT, method=method, **options)
+    methods()[method].require("combine", "count")
+    return spec
+
+
+def _count_mode(mode: str, _: object) -> TableMode:
+    placed = TableMode.of(mode)
+    return TableMode(placed.placement, Conflict.SUM) if placed.independent else placed
+
+
+class DistributedCountMap(DistributedKeyTable):
     """Map from keys to exact counts, sharded over the workers of a Dask cluster.
 
     Each worker has a `CountMap` of its keys, which their hash gives to it. A worker adds up its own
@@ -52,7 +60,7 @@ class DistributedCountMap(KeyTable):
         None: where the first arrays are.
     seed : int, optional
         Seed of the shards' hash function; default: a new one. The hash partition has another one.
-    mode : {"distributed", "independent"}
+    mode : {"distributed", "independent"}, default "distributed"
         As for `DistributedSet`; a key's counts on several workers are added by `find` and `count`.
     client, workers, exchange, piece_rows, method, **settings
         As for `DistributedSet`.
@@ -84,34 +92,9 @@ class DistributedCountMap(KeyTable):
         self,
         key_dtype: DTypeLike,
         capacity: int = 0,
-        *,
-        max_load: float | None = None,
-        device: Device | None = None,
-        seed: int | None = None,
-        mode: TableModeName = "distributed",
-        client: Client | None = None,
-        workers: Sequence[str] | None = None,
-        exchange: Transport = "auto",
-        piece_rows: int | None = None,
-        method: str = "auto",
-        **settings: Unpack[MethodSettings],
+        **settings: Unpack[DistributedKeySettings],
     ) -> None:
-        spec = table_spec(
-            "count", key_dtype, _COUNT,
-            max_load=max_load, seed=seed, method=method, settings=settings,
-        )  # fmt: skip
-        methods()[method].require("combine", self.kind)
-        placed = TableMode.of(mode)
-        super().__init__(
-            spec,
-            capacity,
-            client=client,
-            workers=workers,
-            exchange=exchange,
-            device=device,
-            piece_rows=piece_rows,
-            mode=TableMode(placed.placement, Conflict.SUM) if placed.independent else placed,
-        )
+        super().__init__(partial(_count_spec, key_dtype), capacity, settings, _count_mode)
 
     @classmethod
     def from_keys(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Unpack, overload
 
 import numpy as np
-from distributed import Client
 from numpy.typing import DTypeLike
 
-from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
@@ -25,13 +23,11 @@ from dgpuhash.typing import (
     ArrayKind,
     Combine,
     ConflictName,
-    Device,
+    DistributedKeySettings,
     DistributedMapSettings,
     KeepRow,
     KeysLike,
-    MethodSettings,
     Scalar,
-    TableModeName,
     ValuesLike,
 )
 
@@ -54,7 +50,7 @@ class DistributedMap(PairTable):
         None: where the first arrays are.
     seed : int, optional
         Seed of the shards' hash function; default: a new one. The hash partition has another one.
-    mode : {"distributed", "independent"}
+    mode : {"distributed", "independent"}, default "distributed"
         As for `DistributedSet`.
     conflict : {"error", "first", "last", "min", "max", "sum"}
         Which value a find gives when several workers of an independent map have one. Error: none,
@@ -97,26 +93,15 @@ class DistributedMap(PairTable):
         value_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float | None = None,
-        device: Device | None = None,
-        seed: int | None = None,
-        mode: TableModeName = "distributed",
         conflict: ConflictName = "error",
-        client: Client | None = None,
-        workers: Sequence[str] | None = None,
-        exchange: Transport = "auto",
-        piece_rows: int | None = None,
-        method: str = "auto",
-        **settings: Unpack[MethodSettings],
+        **settings: Unpack[DistributedKeySettings],
     ) -> None:
-        spec = table_spec(
-            "map", key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
-            settings=settings,
-        )  # fmt: skip
         super().__init__(
-            spec, capacity, client=client, workers=workers, exchange=exchange, device=device,
-            piece_rows=piece_rows, mode=TableMode.of(mode, conflict, spec.value),
-        )  # fmt: skip
+            partial(table_spec, "map", key_dtype, value_dtype),
+            capacity,
+            settings,
+            lambda mode, value: TableMode.of(mode, conflict, value),
+        )
 
     @classmethod
     def from_arrays(

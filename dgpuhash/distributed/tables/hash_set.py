@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, Unpack, overload
 
-from distributed import Client
 from numpy.typing import DTypeLike
 
-from dgpuhash.distributed.collective.group import Transport
-from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.batch import dtype_of
@@ -18,11 +15,9 @@ from dgpuhash.tables.stores.method import table_spec
 from dgpuhash.typing import (
     Array,
     ArrayKind,
-    Device,
+    DistributedKeySettings,
     DistributedTableSettings,
     KeysLike,
-    MethodSettings,
-    TableModeName,
 )
 
 
@@ -46,7 +41,7 @@ class DistributedSet(EntryTable):
         None: where the first arrays are.
     seed : int, optional
         Seed of the shards' hash function; default: a new one. The hash partition has another one.
-    mode : {"distributed", "independent"}
+    mode : {"distributed", "independent"}, default "distributed"
         Which worker stores a key. Distributed: its owner, by its hash. Independent: the worker that
         has the chunk with its row, and another one as well, if it has such a row too; nothing
         travels when keys are inserted, and all workers are asked about each key.
@@ -54,7 +49,7 @@ class DistributedSet(EntryTable):
         Default: the current one.
     workers : list of str, optional
         Addresses of the workers that are to hold the shards; default: all.
-    exchange : {"auto", "comm", "two-level", "nccl", "peer"}
+    exchange : {"auto", "comm", "two-level", "nccl", "peer"}, default "auto"
         Transport of rows between workers: Dask's comms; the same with one message between two hosts
         for what is small; NCCL between GPUs; or GPUs of one host write into each other's memory.
         For the last, the tables share up to 1 GiB on each GPU, and
@@ -114,25 +109,9 @@ class DistributedSet(EntryTable):
         self,
         key_dtype: DTypeLike,
         capacity: int = 0,
-        *,
-        max_load: float | None = None,
-        device: Device | None = None,
-        seed: int | None = None,
-        mode: TableModeName = "distributed",
-        client: Client | None = None,
-        workers: Sequence[str] | None = None,
-        exchange: Transport = "auto",
-        piece_rows: int | None = None,
-        method: str = "auto",
-        **settings: Unpack[MethodSettings],
+        **settings: Unpack[DistributedKeySettings],
     ) -> None:
-        spec = table_spec(
-            "set", key_dtype, max_load=max_load, seed=seed, method=method, settings=settings
-        )
-        super().__init__(
-            spec, capacity, client=client, workers=workers, exchange=exchange, device=device,
-            piece_rows=piece_rows, mode=TableMode.of(mode),
-        )  # fmt: skip
+        super().__init__(partial(table_spec, "set", key_dtype), capacity, settings)
 
     @classmethod
     def from_keys(

@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from dgpuhash.distributed.partition.descriptor import Placement
+from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import Verb
@@ -17,12 +18,43 @@ from dgpuhash.distributed.tables.base import MASK
 from dgpuhash.distributed.tables.batch import AnswerColumn
 from dgpuhash.distributed.tables.maintenance import TableMaintenance
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.spec import check_capacity
-from dgpuhash.typing import Array, ArrayKind, KeysLike
+from dgpuhash.spec import TableSpec, check_capacity
+from dgpuhash.typing import Array, ArrayKind, DistributedKeySettings, KeysLike
+
+_WHERE = ("client", "workers", "exchange", "device", "piece_rows")
+# What `table_spec` takes beside the settings of a method, and its defaults.
+_OPTIONS = {"max_load": None, "seed": None, "method": "auto"}
 
 
-class KeyTable(TableMaintenance):
-    """Base of distributed tables with enumerable keys."""
+class DistributedKeyTable(TableMaintenance):
+    """Base of distributed tables with enumerable keys.
+
+    Parameters
+    ----------
+    make_spec : callable
+        As `table_spec`, with the dtypes given; raises as it does.
+    capacity : int
+    settings : mapping
+        Those of the table, of its method, and of where it is.
+    make_mode : callable
+        Returns the mode by its name and the dtype of the values.
+    """
+
+    def __init__(
+        self,
+        make_spec: Callable[..., TableSpec],
+        capacity: int,
+        settings: DistributedKeySettings,
+        make_mode: Callable[[str, np.dtype[Any] | None], TableMode] = lambda mode, _: TableMode.of(
+            mode
+        ),
+    ) -> None:
+        given: dict[str, Any] = {**settings}
+        mode = given.pop("mode", "distributed")
+        where = {name: given.pop(name) for name in _WHERE if name in given}
+        options = {name: given.pop(name, default) for name, default in _OPTIONS.items()}
+        spec = make_spec(**options, settings=given)
+        super().__init__(spec, capacity, mode=make_mode(mode, spec.value), **where)
 
     @property
     def placement(self) -> Placement:
@@ -134,7 +166,7 @@ class KeyTable(TableMaintenance):
                 raise
 
 
-class EntryTable(KeyTable):
+class EntryTable(DistributedKeyTable):
     """Mixin of distributed sets, maps and multimaps: run user functions on shards."""
 
     def for_each(self, keys: KeysLike, fn: Callable[..., object]) -> list[Any]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Sequence
-from typing import Any, Self
-
-from distributed import Client
+from typing import Any, Self, Unpack
 
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.client import client_of, workers_of
 from dgpuhash.distributed.cluster.survivors import run_to_end
-from dgpuhash.distributed.collective.group import Transport
 from dgpuhash.distributed.collective.group_cache import use_shared_group
 from dgpuhash.distributed.ingest.commit import shard_addresses
 from dgpuhash.distributed.partition.descriptor import SavedRevision
@@ -27,7 +24,7 @@ from dgpuhash.distributed.tables.base import DistributedTable
 from dgpuhash.distributed.tables.batch import answer_columns, array_of, check_arrays
 from dgpuhash.distributed.tables.saved import SavedBatch, SavedTable, homes_of
 from dgpuhash.errors import FormatError, IndexLost, UnsupportedError
-from dgpuhash.typing import ConflictName, Device
+from dgpuhash.typing import ConflictName, Device, OnWorkers
 
 
 class TableMaintenance(DistributedTable):
@@ -157,11 +154,8 @@ class TableMaintenance(DistributedTable):
         url: str | os.PathLike[str],
         *,
         device: Device | None = None,
-        client: Client | None = None,
-        workers: Sequence[str] | None = None,
-        exchange: Transport = "auto",
-        piece_rows: int | None = None,
         conflict: ConflictName | None = None,
+        **where: Unpack[OnWorkers],
     ) -> Self:
         """Load a saved table from `url` onto the current workers.
 
@@ -187,13 +181,8 @@ class TableMaintenance(DistributedTable):
             As for the class, at once; and when fsspec does not know the URL.
         """
         folder = Folder(url)
-        options = {
-            "client": client_of(client),
-            "workers": workers,
-            "exchange": exchange,
-            "device": device or "cpu",
-            "piece_rows": piece_rows,
-        }
+        client = client_of(where.get("client"))
+        options = {**where, "client": client, "device": device or "cpu"}
         return load_with_retry(folder, lambda: cls._loaded(folder, options, conflict))
 
     @classmethod

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Unpack, overload
 
 import numpy as np
-from distributed import Client
 from numpy.typing import DTypeLike
 
-from dgpuhash.distributed.collective.group import Transport
-from dgpuhash.distributed.partition.table_mode import TableMode
 from dgpuhash.distributed.pruning.policy import PruningOptions, Switch
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.distributed.tables import contents
@@ -21,11 +18,9 @@ from dgpuhash.tables.stores.method import multimap_spec
 from dgpuhash.typing import (
     Array,
     ArrayKind,
-    Device,
+    DistributedKeySettings,
     DistributedMultiMapSettings,
     KeysLike,
-    MethodSettings,
-    TableModeName,
     ValuesLike,
 )
 
@@ -51,7 +46,7 @@ class DistributedMultiMap(PairTable):
         Seed of the shards' hash function; default: a new one. The hash partition has another one.
     initial_bucket, growth
         As for `MultiMap`.
-    mode : {"distributed", "independent"}
+    mode : {"distributed", "independent"}, default "distributed"
         As for `DistributedSet`. Lists of an independent multimap follow each other in the order of
         `workers`.
     client, workers, exchange, piece_rows, method, **settings
@@ -85,27 +80,14 @@ class DistributedMultiMap(PairTable):
         value_dtype: DTypeLike,
         capacity: int = 0,
         *,
-        max_load: float | None = None,
-        device: Device | None = None,
-        seed: int | None = None,
-        mode: TableModeName = "distributed",
         initial_bucket: int | None = None,
         growth: float | None = None,
-        client: Client | None = None,
-        workers: Sequence[str] | None = None,
-        exchange: Transport = "auto",
-        piece_rows: int | None = None,
-        method: str = "auto",
-        **settings: Unpack[MethodSettings],
+        **settings: Unpack[DistributedKeySettings],
     ) -> None:
-        spec = multimap_spec(
-            key_dtype, value_dtype, max_load=max_load, seed=seed, method=method,
-            settings=settings, initial_bucket=initial_bucket, growth=growth,
-        )  # fmt: skip
-        super().__init__(
-            spec, capacity, client=client, workers=workers, exchange=exchange, device=device,
-            piece_rows=piece_rows, mode=TableMode.of(mode),
-        )  # fmt: skip
+        make_spec = partial(
+            multimap_spec, key_dtype, value_dtype, initial_bucket=initial_bucket, growth=growth
+        )
+        super().__init__(make_spec, capacity, settings)
 
     @classmethod
     def from_arrays(

@@ -18,7 +18,7 @@ from dgpuhash.distributed.partition.table_mode import DISTRIBUTED, TableMode
 from dgpuhash.distributed.storage.arrow_files import RowsFile, delayed_batches, to_numpy
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import SavedShards
-from dgpuhash.distributed.tables.batch import AnswerColumn, Batch, StoredColumn, wait_for_chunks
+from dgpuhash.distributed.tables.batch import AnswerColumn, KeyBatch, StoredColumn, wait_for_chunks
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.frames.keys.seeds import LEGACY, is_seed
 from dgpuhash.spec import TableSpec
@@ -99,7 +99,7 @@ class SavedTable(SavedShards):
         return cls(spec, owner_seed, size, body["uid"], body["epoch"], files, mode)
 
 
-class SavedBatch(Batch):
+class SavedBatch(KeyBatch):
     """Batch of the entries in a saved table's files, read by the workers.
 
     Parameters

@@ -14,17 +14,17 @@ _ACTIONS = {"sum": 2, "min": 3, "max": 4, "or": 5}
 _KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}
 
 
-class Change(NamedTuple):
+class Update(NamedTuple):
     """Effect of another value of a key on the stored one, as a kernel argument."""
 
     action: int
     kind: int
 
 
-SUM_OF_COUNTS = Change(_ACTIONS["sum"], _KINDS["u"])
+SUM_OF_COUNTS = Update(_ACTIONS["sum"], _KINDS["u"])
 
 
-def change_of(combine: str, dtype: np.dtype[Any]) -> Change:
+def change_of(combine: str, dtype: np.dtype[Any]) -> Update:
     """Return the change for values of `dtype` under `combine`.
 
     Raises
@@ -62,10 +62,10 @@ def change_of(combine: str, dtype: np.dtype[Any]) -> Change:
             "combine='sum' of bools is no bool; use 'or', or a map of integers to count them"
         )
     spare = 8 * (word_dtype(dtype).itemsize - dtype.itemsize)
-    return Change(_ACTIONS[combine], kind | spare << 32)
+    return Update(_ACTIONS[combine], kind | spare << 32)
 
 
-def check_combine(combine: str, keep: str | None, dtype: np.dtype[Any] | None) -> Change:
+def check_combine(combine: str, keep: str | None, dtype: np.dtype[Any] | None) -> Update:
     """Return `change_of` for an insert without `keep`.
 
     Raises

@@ -11,7 +11,7 @@ import numpy as np
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.backend.batch.partition import Digit, Partitioned, run_pass
 from dgpuhash.backend.constants import PASS_PARTS, WITHIN_BITS
-from dgpuhash.tables.open_addressing.cardinality import Sample
+from dgpuhash.tables.open_addressing.cardinality import KeySample
 
 # Bits of the hash for partitioning a batch and for ordering its parts, in total.
 _HASH_BITS = 32
@@ -22,7 +22,7 @@ _DEVIATIONS = 5
 
 
 def group_parts_by_key(
-    backend: Backend, bits: Any, values: Any, seed: int, sample: Sample, shared: int = 0
+    backend: Backend, bits: Any, values: Any, seed: int, sample: KeySample, shared: int = 0
 ) -> tuple[Any, Any, Any] | None:
     """Group a batch by key, part by part in a block's shared memory.
 
@@ -126,7 +126,7 @@ def group_by_key(
     bits: Any,
     values: Any,
     seed: int,
-    sample: Sample | None = None,
+    sample: KeySample | None = None,
     shared: int = 0,
 ) -> GroupedBatch:
     """Return the pairs of key words and value words grouped by key.
@@ -144,7 +144,7 @@ def group_by_key(
         order = backend.stable_order(bits)
         bits, values = bits[order], values[order]
         return _write(backend, bits, values, _sums(backend, _count(backend, bits)), by_hash=False)
-    sample = sample or Sample.of(backend, bits)
+    sample = sample or KeySample.of(backend, bits)
     grouped = group_parts_by_key(backend, bits, values, seed, sample, shared)
     if grouped is not None:
         return GroupedBatch(*grouped, by_hash=True)
@@ -156,7 +156,7 @@ def group_by_key(
     )
 
 
-def _width(backend: Backend, rows: int, sample: Sample) -> int:
+def _width(backend: Backend, rows: int, sample: KeySample) -> int:
     """Return the number of bits of the hash to sort by.
 
     These are all bits if the rows of colliding keys could be too many for a tile.

@@ -19,7 +19,7 @@ from dgpuhash.tables.bucket_list.part_lists import settle_parts
 from dgpuhash.tables.bucket_list.pool import NO_VALUES, ValueLists, list_numbers
 from dgpuhash.tables.bucket_list.streaming import DealtPairs, Keep, grouped_parts, kept
 from dgpuhash.tables.bucket_list.table import OpenedBatch
-from dgpuhash.tables.bucket_list.values import ListStore
+from dgpuhash.tables.bucket_list.values import KeyedListStore
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.slot_order import (
@@ -28,13 +28,12 @@ from dgpuhash.tables.open_addressing.slot_order import (
     order_in,
     ordered_items,
 )
-from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.store import Lent, no_appends
 
 _GARBAGE_ROWS = 1024
 
 
-class ListStorage(ListStore):
+class ListStorage(KeyedListStore):
     """Store of a multimap (see `ListStore`): slots of keys, and a pool of values.
 
     Parameters
@@ -48,6 +47,7 @@ class ListStorage(ListStore):
         Distinct keys that fit before the slots grow.
     """
 
+    _keys: Storage
     # None: unknown since an interrupted change.
     _known_size: int | None
 
@@ -64,9 +64,6 @@ class ListStorage(ListStore):
             backend, key, self._word, max_load=spec.max_load, seed=spec.seed, capacity=capacity
         )
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
     @property
     def pairs(self) -> int:
         """Number of stored pairs."""
@@ -81,30 +78,10 @@ class ListStorage(ListStore):
         return self._keys.value
 
     @property
-    def capacity(self) -> int:
-        """Number of distinct keys at which the slots grow."""
-        return self._keys.capacity
-
-    @property
     def nbytes(self) -> int:
         """Bytes of device memory."""
         beside = 0 if self._payload is None else self._payload.nbytes
         return self._keys.nbytes + self._lists.nbytes + beside
-
-    @property
-    def seed(self) -> int:
-        """Seed of the hash function in use."""
-        return self._keys.seed
-
-    @property
-    def reseeds(self) -> int:
-        """Number of seed changes since the table was last empty."""
-        return self._keys.reseeds
-
-    @property
-    def broken(self) -> bool:
-        """Whether a change has failed half-way."""
-        return self._keys.broken
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """Append one or more values to their keys' lists; run `then` in the same call."""
@@ -186,10 +163,6 @@ class ListStorage(ListStore):
         """Return each key's number of values (int64)."""
         return self._lists.count(bucket_list.find_handles(self._keys, self._lists, bits)[0])
 
-    def contains(self, bits: Any) -> Any:
-        """Return a mask of the keys that are stored."""
-        return self._keys.contains(bits)
-
     def erase(self, bits: Any) -> Any:
         """Erase keys; return a mask with one row of each key that was stored."""
         counts, size = self.counts(bits), self.pairs
@@ -241,14 +214,6 @@ class ListStorage(ListStore):
         if not (self._lists.compact and self._lists.appended == self.pairs):
             self._compact()
 
-    def reserve(self, keys: int) -> None:
-        """Grow until `capacity` is at least `keys`."""
-        self._keys.reserve(keys)
-
-    def rehash(self, seed: int) -> None:
-        """Rehash all keys with another seed."""
-        self._keys.rehash(seed)
-
     def lend(self, *, write: bool) -> Lent:
         """Return the lists for user kernels, with a count of their values.
 
@@ -274,24 +239,12 @@ class ListStorage(ListStore):
         made._payload, made._known_size = self._no_payload(), 0
         return made
 
-    def fill(self) -> None:
-        """Write the slots that `cleared` only marked empty."""
-        self._keys.fill()
-
     def copy(self) -> ListStorage:
         """Return an independent store with the same content."""
         made = copy.copy(self)
         made._keys, made._lists = self._keys.copy(), self._lists.copy()
         made._payload = None if self._payload is None else self._payload.copy()
         return made
-
-    def figures(self) -> Figures:
-        """Return the figures of the slots; reads all of them."""
-        return self._keys.figures()
-
-    def ready(self) -> None:
-        """Allocate the memory for large batches in advance."""
-        self._keys.ready()
 
     def _open(self, batch: GroupedBatch) -> bucket_list.OpenedBatch:
         """Return a batch with its keys' lists, without values beyond the cap."""

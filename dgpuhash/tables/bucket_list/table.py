@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
 from dgpuhash.tables.bucket_list.pool import NO_VALUES, PreparedAppend, ValueLists
-from dgpuhash.tables.open_addressing.cardinality import Sample
+from dgpuhash.tables.open_addressing.cardinality import KeySample
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.slot_order import SlotOrder, in_order
 
@@ -44,7 +44,7 @@ def build_lists(
     """
     sample = None
     if len(bits) >= _SAMPLED_ROWS:
-        sample = Sample.of(store.backend, bits)
+        sample = KeySample.of(store.backend, bits)
         if sample.unique:
             made = _settle_unique(store, lists, bits, words)
             if made is not None:

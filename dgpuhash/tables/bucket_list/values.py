@@ -16,6 +16,7 @@ from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.bucket_list.streaming import Keep
 from dgpuhash.tables.open_addressing.slot_order import SlotOrder
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
+from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.store import AnyStore
 
 
@@ -132,3 +133,56 @@ class ListStore(AnyStore):
         if self._payload is None:
             return values_of(self.backend, words, self._dtype)
         return self._payload.take(words.view(np.int64))
+
+
+class KeyedListStore(ListStore):
+    """Base of stores whose keys are in another store, with words that lead to their lists."""
+
+    _keys: AnyStore
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def capacity(self) -> int:
+        """Number of distinct keys at which the slots grow."""
+        return self._keys.capacity
+
+    @property
+    def seed(self) -> int:
+        """Seed of the hash function in use."""
+        return self._keys.seed
+
+    @property
+    def reseeds(self) -> int:
+        """Number of seed changes since the table was last empty."""
+        return self._keys.reseeds
+
+    @property
+    def broken(self) -> bool:
+        """Whether a change has failed half-way."""
+        return self._keys.broken
+
+    def contains(self, bits: Any) -> Any:
+        """Return a mask of the keys that are stored."""
+        return self._keys.contains(bits)
+
+    def reserve(self, keys: int) -> None:
+        """Grow until `capacity` is at least `keys`."""
+        self._keys.reserve(keys)
+
+    def rehash(self, seed: int) -> None:
+        """Rehash all keys with another seed."""
+        self._keys.rehash(seed)
+
+    def fill(self) -> None:
+        """Write the slots that `cleared` only marked empty."""
+        self._keys.fill()
+
+    def figures(self) -> Figures:
+        """Return the figures of the slots; reads all of them."""
+        return self._keys.figures()
+
+    def ready(self) -> None:
+        """Allocate the memory for large batches in advance."""
+        self._keys.ready()

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.tables.arguments.encoding import words_of
-from dgpuhash.tables.open_addressing.cardinality import Sample
+from dgpuhash.tables.open_addressing.cardinality import KeySample
 
 # Smaller batches are not worth a sample.
 LEAST_ROWS = 2**20
@@ -45,7 +45,7 @@ def counted_by_block(
     rows, keys = len(bits), words_of(bits)
     if rows < LEAST_ROWS or keys.dtype.itemsize > 8:
         return bits, terms
-    sample = Sample.of(backend, keys)
+    sample = KeySample.of(backend, keys)
     if 2 * sample.repeated < sample.rows:
         return bits, terms
     wide = keys.dtype.itemsize == 8 and word.itemsize == 4

@@ -14,7 +14,7 @@ from dgpuhash.tables.bucket_list.pool import list_numbers
 from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.methods.growing_lists import MOST_VALUES, GrowingLists
 from dgpuhash.tables.stats import Figures
-from dgpuhash.tables.stores.list_store import Batch, ListMethodStore
+from dgpuhash.tables.stores.list_store import ListMethodStore, PairBatch
 from dgpuhash.tables.stores.method import Method, Setting
 
 _BOOL = np.dtype(bool)
@@ -65,7 +65,7 @@ class BucketListStore(ListMethodStore):
         self.attempts: int = 0
         payload, words = self._store_payload(self._payload, rows)
         keys, values = self._in_order(words_of(bits), words_of(words))
-        batch = Batch(keys, values, None, self._beside, payload)
+        batch = PairBatch(keys, values, None, self._beside, payload)
         if self.table.blank:
             self._append_to(self._sized(keys), batch, *then)
         else:
@@ -95,7 +95,7 @@ class BucketListStore(ListMethodStore):
             counts = self.backend.to_host(offsets[1:] - offsets[:-1])
             made.add_room(made.slots_of(counts))
         owners = keys[list_numbers(self.backend, offsets, len(words))]
-        self._append_to(made, Batch(owners, words, None, self._beside, payload))
+        self._append_to(made, PairBatch(owners, words, None, self._beside, payload))
 
     def copy(self) -> BucketListStore:
         """Implement `AnyStore.copy`."""
@@ -152,7 +152,7 @@ class BucketListStore(ListMethodStore):
         slots = rows * max(table.slots_of(counts) / int(counts.sum()), _SLOTS_EACH)
         return _Estimate(number, math.ceil(slots * _SPARE))
 
-    def _append_watched(self, batch: Batch, *then: Step) -> None:
+    def _append_watched(self, batch: PairBatch, *then: Step) -> None:
         """Append a batch in place, with the table hidden; an error undoes it."""
         table, backend = self.table, self.backend
         handles, counts = table.opened(batch.keys)
@@ -185,12 +185,12 @@ class BucketListStore(ListMethodStore):
                 table.change()
             raise
 
-    def _publishing(self, table: Any, batch: Batch) -> list[Step]:
+    def _publishing(self, table: Any, batch: PairBatch) -> list[Step]:
         """Return the steps that install a complete table in the store."""
         appended = assigner(table, appended=table.appended + batch.number)
         return [appended, *super()._publishing(table, batch)]
 
-    def _complete(self, table: Any, batch: Batch, rows: Any, *, tried: bool) -> Any:
+    def _complete(self, table: Any, batch: PairBatch, rows: Any, *, tried: bool) -> Any:
         """Append some rows; return the given table or a larger one with all of them."""
         pending = self.backend.empty(len(batch.keys), np.uint64)
         while True:

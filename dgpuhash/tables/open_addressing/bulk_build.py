@@ -17,15 +17,6 @@ from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables.open_addressing.extent import Extent
 from dgpuhash.tables.open_addressing.slots import GrowableSlots, Slots
 
-# A bulk build by region costs 0.75 ms for each GB of the table, read and written, and some 0.4 ms,
-# and saves about 40 ps a row: as much as 48 bytes of the table. On an H200 2**24, 2**25 and 2**27
-# pairs of 4 + 4 bytes took 1.16, 1.67 and 4.9 instead of 1.07, 2.38 and 10.5 ms into a table of
-# their size; 1.44, 2.32 and 7.5 instead of 1.14, 2.34 and 9.6 into one four times as large; 2.9,
-# 5.1 and 19.5 instead of 1.2, 2.4 and 9.5 at sixteen times. With 8 + 8 bytes it was 1.5, 2.3 and
-# 7.8 instead of 1.3, 2.7 and 11.7, at four times 2.2, 3.7 and 14.4 instead of 1.2, 2.5 and 10.0.
-_ROW_NBYTES = 48
-# On a CPU, where a block is one thread, sorting a batch takes as long as the build saves.
-_LEAST_NBYTES = {"cuda": 2**29, "cpu": 2**63}
 _UNDO_ROWS = 1 << 20
 
 
@@ -167,16 +158,6 @@ def fill_ones(flags: Any) -> None:
     words = len(flags) // 8 * 8
     flags[:words].view(np.uint64).fill(np.uint64(0x0101010101010101))
     flags[words:].fill(1)
-
-
-def pays(backend: Backend, slots: Slots | None, rows: int) -> bool:
-    """Return whether a bulk build by region is faster for `rows` rows.
-
-    Assumes that most rows bring new keys. `slots` is None for a table that is not allocated yet.
-    """
-    spared, least = _ROW_NBYTES * rows, _LEAST_NBYTES[backend.name]
-    # Slots that must be filled first cost the same either way.
-    return spared >= least and spared - (slots.nbytes if slots and slots.filled else 0) >= least
 
 
 def claim(

@@ -18,7 +18,7 @@ _HEAVY_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class KeySample:
     """Sample of a batch's rows at equal steps.
 
     The sample is so small that keys which come eight times each in a large batch rarely repeat in

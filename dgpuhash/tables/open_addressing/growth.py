@@ -12,7 +12,7 @@ from dgpuhash.backend.batch.bucket_order import RegionRanges
 from dgpuhash.backend.kernel import name_of_word
 from dgpuhash.backend.launches import Step
 from dgpuhash.backend.layout import struct_named
-from dgpuhash.tables.arguments.combine import Change
+from dgpuhash.tables.arguments.combine import Update
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.arguments.lca import LcaChange
 from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
@@ -96,7 +96,7 @@ class Storage(BatchInserter):
             return self._insert(keys, values, told=True)
         return self._insert(keys, values, told=True, then=lambda fresh, _: then(fresh))
 
-    def combine(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
+    def combine(self, keys: Any, values: Any, change: Update | LcaChange) -> Any:
         """Insert pairs, combining each further value of a key with the stored one.
 
         Returns a mask of the rows that created keys. `values` may be one number, the word of every
@@ -131,7 +131,7 @@ class Storage(BatchInserter):
             self.commit(*combining(backend, self._slots, keys, values, fresh, change))
         return fresh
 
-    def _combined_by_estimate(self, keys: Any, values: Any, change: Change | LcaChange) -> Any:
+    def _combined_by_estimate(self, keys: Any, values: Any, change: Update | LcaChange) -> Any:
         """Combine a batch of repeated keys that fits if an estimate is right.
 
         Returns None, and changes nothing, where most rows bring new keys, or too many do.
@@ -166,7 +166,7 @@ class Storage(BatchInserter):
         return fresh
 
     def _combined_rest(
-        self, keys: Any, values: Any, fresh: Any, change: Change | LcaChange
+        self, keys: Any, values: Any, fresh: Any, change: Update | LcaChange
     ) -> Slots:
         """Return larger slots with the refused rows of a batch.
 
@@ -417,7 +417,7 @@ def combining(
     keys: Any,
     values: Any,
     flags: Any,
-    change: Change | LcaChange,
+    change: Update | LcaChange,
 ) -> tuple[Step, ...]:
     """Return the steps that store and combine pairs; `refused` counts rows without a slot.
 
@@ -444,7 +444,7 @@ def changing(
     keys: Any,
     values: Any,
     flags: Any,
-    change: Change | LcaChange,
+    change: Update | LcaChange,
     *,
     flag: int = 0,
 ) -> Step:
@@ -475,7 +475,7 @@ def refused(slots: Slots) -> int:
     return int(slots._count(slots._host_state())["pending"])
 
 
-def _fields(slots: Slots, keys: Any, values: Any, flags: Any, change: Change) -> dict[str, Any]:
+def _fields(slots: Slots, keys: Any, values: Any, flags: Any, change: Update) -> dict[str, Any]:
     fields = {"table": slots.storage, "keys": keys, "flags": flags}
     fields |= {"action": change.action, "kind": change.kind}
     return fields | ({"term": values} if isinstance(values, int) else {"values": values})

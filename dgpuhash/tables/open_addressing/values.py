@@ -23,7 +23,7 @@ _BOOL = np.dtype(bool)
 _CHUNK_NBYTES = 16
 
 
-class Values(Protocol):
+class SlotValues(Protocol):
     """Values of one dtype, in the slots of a `Store` or in an array."""
 
     word: np.dtype[Any]
@@ -77,7 +77,7 @@ class Values(Protocol):
         """Return an independent copy."""
 
 
-def values_for(backend: Backend, dtype: np.dtype[Any]) -> Values:
+def values_for(backend: Backend, dtype: np.dtype[Any]) -> SlotValues:
     """Return the storage for values of `dtype`.
 
     Values of 1, 2, 4 or 8 bytes are stored in the slots, others in an array.
@@ -100,26 +100,26 @@ class InlineValues:
         self._found = carried if self.word.itemsize == carried.itemsize else None
 
     def insert(self, store: Store, bits: Any, values: Any) -> Any:
-        """Implement `Values.insert`."""
+        """Implement `SlotValues.insert`."""
         return store.insert(bits, value_memory(values, self._dtype))
 
     def add(self, store: Store, bits: Any, values: Any) -> None:
-        """Implement `Values.add`."""
+        """Implement `SlotValues.add`."""
         store.add(bits, value_memory(values, self._dtype))
 
     def upsert(self, store: Store, bits: Any, values: Any) -> None:
-        """Implement `Values.upsert`."""
+        """Implement `SlotValues.upsert`."""
         store.upsert(bits, value_memory(values, self._dtype))
 
     def find(self, store: Store, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
-        """Implement `Values.find`."""
+        """Implement `SlotValues.find`."""
         words, found = store.find(bits, _word_of(default), self._found)
         return (self.decode(words) if self._found is None else words), found
 
     def find_to(
         self, store: Store, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
-        """Implement `Values.find_to`."""
+        """Implement `SlotValues.find_to`."""
         # Kernels write answers in 16-byte chunks.
         aligned = not any(self._backend.pointer(each) % _CHUNK_NBYTES for each in (values, found))
         if self._found is None or not aligned:
@@ -128,30 +128,30 @@ class InlineValues:
         return True
 
     def make_room(self, rows: int) -> None:
-        """Implement `Values.make_room`."""
+        """Implement `SlotValues.make_room`."""
 
     def execute(
         self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray
     ) -> tuple[Any, Any]:
-        """Implement `Values.execute`."""
+        """Implement `SlotValues.execute`."""
         rows = None if values is None else value_words(values, self._dtype)
         words, flags = store.execute(ops, bits, rows, _word_of(default))
         return self.decode(words), flags
 
     def words_of(self, values: Any) -> Any:
-        """Implement `Values.words_of`."""
+        """Implement `SlotValues.words_of`."""
         return value_words(values, self._dtype)
 
     def decode(self, words: Any) -> Any:
-        """Implement `Values.decode`."""
+        """Implement `SlotValues.decode`."""
         return values_of(self._backend, words, self._dtype)
 
     def emptied(self) -> Self:
-        """Implement `Values.emptied`."""
+        """Implement `SlotValues.emptied`."""
         return self
 
     def copy(self) -> Self:
-        """Implement `Values.copy`."""
+        """Implement `SlotValues.copy`."""
         return self
 
 
@@ -166,11 +166,11 @@ class WideValues:
 
     @property
     def nbytes(self) -> int:
-        """Implement `Values.nbytes`."""
+        """Implement `SlotValues.nbytes`."""
         return self._payload.nbytes
 
     def insert(self, store: Store, bits: Any, values: Any) -> Any:
-        """Implement `Values.insert`."""
+        """Implement `SlotValues.insert`."""
         self._tidy(store)
         rows = store.absent(bits)
         fresh = self._backend.zeros(len(bits), _BOOL)
@@ -181,11 +181,11 @@ class WideValues:
         return fresh
 
     def add(self, store: Store, bits: Any, values: Any) -> None:
-        """Implement `Values.add`."""
+        """Implement `SlotValues.add`."""
         self.insert(store, bits, values)
 
     def upsert(self, store: Store, bits: Any, values: Any) -> None:
-        """Implement `Values.upsert`."""
+        """Implement `SlotValues.upsert`."""
         self._tidy(store)
         if not store.reserves:
             # Rows in use cannot be overwritten and keys be refused in one change: all are new.
@@ -203,24 +203,24 @@ class WideValues:
         )
 
     def find(self, store: Store, bits: Any, default: np.ndarray) -> tuple[Any, Any]:
-        """Implement `Values.find`."""
+        """Implement `SlotValues.find`."""
         numbers, found = store.find(bits)
         return self._payload.take(numbers.view(np.int64), found, default), found
 
     def find_to(
         self, store: Store, bits: Any, default: np.ndarray, values: Any, found: Any
     ) -> bool:
-        """Implement `Values.find_to`."""
+        """Implement `SlotValues.find_to`."""
         return False
 
     def make_room(self, rows: int) -> None:
-        """Implement `Values.make_room`."""
+        """Implement `SlotValues.make_room`."""
         self._payload = self._payload.with_room(rows)
 
     def execute(
         self, store: Any, ops: Any, bits: Any, values: Any, default: np.ndarray
     ) -> tuple[Any, Any]:
-        """Implement `Values.execute`; each row with a value uses a row of the array."""
+        """Implement `SlotValues.execute`; each row with a value uses a row of the array."""
         self._tidy(store)
         numbers = None
         if values is not None:
@@ -230,18 +230,18 @@ class WideValues:
         return found, flags
 
     def words_of(self, values: Any) -> None:
-        """Implement `Values.words_of`."""
+        """Implement `SlotValues.words_of`."""
 
     def decode(self, words: Any) -> Any:
-        """Implement `Values.decode`."""
+        """Implement `SlotValues.decode`."""
         return self._payload.take(words.view(np.int64))
 
     def emptied(self) -> WideValues:
-        """Implement `Values.emptied`."""
+        """Implement `SlotValues.emptied`."""
         return WideValues(self._backend, self._dtype)
 
     def copy(self) -> WideValues:
-        """Implement `Values.copy`."""
+        """Implement `SlotValues.copy`."""
         made = WideValues(self._backend, self._dtype)
         made._payload = self._payload.copy()
         return made

@@ -27,7 +27,7 @@ _BOOL = np.dtype(bool)
 _GARBAGE_ROWS = 1024
 
 
-class Batch(NamedTuple):
+class PairBatch(NamedTuple):
     """Pairs to append."""
 
     keys: Any
@@ -220,18 +220,18 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         assert self._value is not None
         return super()._decode(words.astype(self._value, copy=False))
 
-    def _batch(self, bits: Any, words: Any, payload: ValueRows | None) -> Batch:
+    def _batch(self, bits: Any, words: Any, payload: ValueRows | None) -> PairBatch:
         """Return pairs, with those of reserved keys separated."""
         keys, values = self._inner(words_of(bits), words_of(words))
         xp, (first, second) = self.backend.xp, self._marks
         rows = xp.flatnonzero(keys < second)
         if len(rows) == len(keys):
-            return Batch(keys, values, None, self._beside, payload)
+            return PairBatch(keys, values, None, self._beside, payload)
         beside = (
             xp.concatenate([self._beside[0], values[keys == first]]),
             xp.concatenate([self._beside[1], values[keys == second]]),
         )
-        return Batch(keys, values, rows.view(np.uint64), beside, payload)
+        return PairBatch(keys, values, rows.view(np.uint64), beside, payload)
 
     def _gather(self, keys: Any) -> tuple[Any, Any]:
         """Return the value words of all keys, and their offsets."""
@@ -253,7 +253,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         words, offsets = self._gather(keys)
         return keys, offsets, words
 
-    def _keys_to_grow_to(self, batch: Batch) -> int | None:
+    def _keys_to_grow_to(self, batch: PairBatch) -> int | None:
         """Return the keys or pairs that a new table is needed for; None if this one suffices."""
         table, rows = self.table, batch.number
         if rows <= table.free_keys:
@@ -281,14 +281,14 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
             return table.count().taken
         return len(self) + table.count().erased
 
-    def _append_to(self, table: ListRecipe, batch: Batch, *then: Step) -> None:
+    def _append_to(self, table: ListRecipe, batch: PairBatch, *then: Step) -> None:
         """Append a batch to a private table, and install the table in the store."""
         table.make_ready(batch.number)
         table = self._complete(table, batch, batch.rows, tried=False)
         self._known_keys = None
         self.backend.in_one_call([*self._publishing(table, batch), *then])
 
-    def _append_watched(self, batch: Batch, *then: Step) -> None:
+    def _append_watched(self, batch: PairBatch, *then: Step) -> None:
         """Append a batch with possible refusals, hiding the table meanwhile."""
         table, backend = self.table, self.backend
         pending = backend.empty(len(batch.keys), np.uint64)
@@ -309,7 +309,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
                 backend.in_one_call(done)
             raise
 
-    def _publishing(self, table: ListRecipe, batch: Batch) -> list[Step]:
+    def _publishing(self, table: ListRecipe, batch: PairBatch) -> list[Step]:
         """Return the steps that install a complete table in the store."""
         held = {"_beside": batch.beside, "_payload": batch.payload, "_known_keys": None}
         return [
@@ -325,7 +325,9 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         _told(made, self._beside)()
         return made
 
-    def _complete(self, table: ListRecipe, batch: Batch, rows: Any, *, tried: bool) -> ListRecipe:
+    def _complete(
+        self, table: ListRecipe, batch: PairBatch, rows: Any, *, tried: bool
+    ) -> ListRecipe:
         """Append some rows; return the given table or another with all of them."""
         pending = self.backend.empty(len(batch.keys), np.uint64)
         while True:
@@ -360,7 +362,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
             numbers[owners == mark] if len(held) else empty
             for mark, held, empty in zip(marks, self._beside, nothing, strict=True)
         )
-        batch = Batch(owners, numbers, rows, beside, payload)  # type: ignore[arg-type]
+        batch = PairBatch(owners, numbers, rows, beside, payload)  # type: ignore[arg-type]
         self._append_to(made, batch)
 
 

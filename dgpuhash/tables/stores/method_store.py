@@ -21,7 +21,7 @@ _BOOL = np.dtype(bool)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InsertBatch:
     """A batch to insert, and its effect on the values of stored keys."""
 
     keys: Any
@@ -195,7 +195,7 @@ class MethodStore(MixedBatches):
                 self.backend.in_one_call([step, *then(fresh)])
             return fresh
         fresh = self.backend.zeros(len(keys), _BOOL)
-        change = Change(keys, values, fresh, action, kind)
+        change = InsertBatch(keys, values, fresh, action, kind)
         if wanted is None:
             self._insert_watched(change, then)
         else:
@@ -232,7 +232,7 @@ class MethodStore(MixedBatches):
         # Without the marks there may be room.
         return table.keys if needed <= table.limit * 3 // 4 else max(2 * needed, table.keys)
 
-    def _insert_aside(self, change: Change, keys: int, then: MakeSteps | None) -> None:
+    def _insert_aside(self, change: InsertBatch, keys: int, then: MakeSteps | None) -> None:
         """Insert a batch into a new table for `keys` keys, which replaces the current one."""
         self.attempts: int = 0
         table = self._rebuilt(keys)
@@ -242,7 +242,7 @@ class MethodStore(MixedBatches):
             change.rest(table)()
         self._publish(table, change, then)
 
-    def _insert_watched(self, change: Change, then: MakeSteps | None) -> None:
+    def _insert_watched(self, change: InsertBatch, then: MakeSteps | None) -> None:
         """Insert a batch with possible refusals.
 
         Until all is done, the table is hidden; an exception undoes the batch.
@@ -266,14 +266,14 @@ class MethodStore(MixedBatches):
             raise
 
     def _publish(
-        self, table: Recipe, change: Change, then: MakeSteps | None, *before: Step
+        self, table: Recipe, change: InsertBatch, then: MakeSteps | None, *before: Step
     ) -> None:
         """Install a complete table in the store, after the steps `before`."""
         table.bound = table.count().taken
         after = () if then is None else then(change.fresh)
         self.backend.in_one_call([*before, self._replacing(table), *after])
 
-    def _complete(self, table: Recipe, change: Change, rows: Any) -> Recipe:
+    def _complete(self, table: Recipe, change: InsertBatch, rows: Any) -> Recipe:
         """Insert all keys, or those of refused `rows`; return the table that has them.
 
         It is the given one, or another with all that it had.

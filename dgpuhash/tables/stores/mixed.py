@@ -51,7 +51,7 @@ class Op(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _MixedBatch:
     """Rows to execute, and the output arrays."""
 
     ops: Any
@@ -116,7 +116,7 @@ class MixedBatches(RecipeStore[Recipe]):
         backend, kind = self.backend, self.table.plan.value
         keys, values = self._inner(keys, values)
         found = None if kind is None else backend.empty(len(keys), kind)
-        batch = _Batch(ops, keys, values, found, backend.empty(len(keys), _BOOL), default)
+        batch = _MixedBatch(ops, keys, values, found, backend.empty(len(keys), _BOOL), default)
         valueless = values is None and kind is not None
         room = min(self.table.free_keys, self.table.memory_keys - self.table.bound)
         most = 0 if valueless else max(0, room)
@@ -133,7 +133,7 @@ class MixedBatches(RecipeStore[Recipe]):
             found = found.astype(self._value, copy=False)
         return found, batch.flags
 
-    def _execute(self, batch: _Batch, most: int) -> int:
+    def _execute(self, batch: _MixedBatch, most: int) -> int:
         """Execute a batch unless more than `most` rows may store; return how many may.
 
         The table is hidden until the host knows that no row was refused.

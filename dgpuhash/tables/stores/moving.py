@@ -10,9 +10,9 @@ import numpy as np
 from dgpuhash.backend import is_out_of_memory
 from dgpuhash.errors import CapacityError, UnsupportedError
 from dgpuhash.tables.commit import MakeSteps, assigner
-from dgpuhash.tables.open_addressing.cardinality import Sample
+from dgpuhash.tables.open_addressing.cardinality import KeySample
 from dgpuhash.tables.store import Lent
-from dgpuhash.tables.stores.method_store import Change, MethodStore
+from dgpuhash.tables.stores.method_store import InsertBatch, MethodStore
 from dgpuhash.tables.stores.plan import OnExisting
 from dgpuhash.tables.stores.recipe import Recipe
 
@@ -134,7 +134,7 @@ class MovingStore(MethodStore):
         rows = self._new_rows(keys)
         fresh = self.backend.zeros(len(keys), _BOOL)
         fresh[rows] = True
-        change = Change(keys, values, fresh, action, kind)
+        change = InsertBatch(keys, values, fresh, action, kind)
         steps = []
         table, replaces = self._moving, False
         if len(rows):
@@ -158,7 +158,7 @@ class MovingStore(MethodStore):
         The second item is the number of refused keys.
         """
         backend, table = self.backend, self._moving
-        if len(keys) < _LEAST_SAMPLED or not table.blank or not Sample.of(backend, keys).unique:
+        if len(keys) < _LEAST_SAMPLED or not table.blank or not KeySample.of(backend, keys).unique:
             return None, 0
         try:
             made = self._blank(len(keys))

@@ -17,7 +17,12 @@ from dgpuhash.seeds import seed_of_generation
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.cached import cached
 from dgpuhash.tables.stores.plan import Counters, OnExisting, Plan
-from dgpuhash.tables.stores.whole.contents import SIDE_PRESENT, SIDE_VALUE, STATE_WORDS, Contents
+from dgpuhash.tables.stores.whole.contents import (
+    SIDE_PRESENT,
+    SIDE_VALUE,
+    STATE_WORDS,
+    RecipeContents,
+)
 
 _BOOL = np.dtype(bool)
 # The fewest keys that a table is made for.
@@ -26,7 +31,7 @@ _LEAST_KEYS = 32
 _ADDRESSED = ("storage", "_insert_rows", "_find_rows", "_erase_rows")
 
 
-class Recipe(Contents):
+class Recipe(RecipeContents):
     """One fixed-size table of a method; subclasses define its arrays and remedies when full.
 
     Parameters

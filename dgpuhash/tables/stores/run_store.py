@@ -13,7 +13,7 @@ from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.encoding import words_of
 from dgpuhash.tables.bucket_list.grouping import group_by_key
 from dgpuhash.tables.bucket_list.pool import list_numbers
-from dgpuhash.tables.bucket_list.values import ListStore
+from dgpuhash.tables.bucket_list.values import KeyedListStore
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.open_addressing.wide_values import ValueRows
 from dgpuhash.tables.stats import Figures
@@ -38,7 +38,7 @@ class _Runs(NamedTuple):
         return int(self.starts.nbytes + self.words.nbytes) + beside
 
 
-class RunStore(ListStore):
+class RunStore(KeyedListStore):
     """Store (see `ListStore`) with keys in a recipe's table (Alcantara's thesis, §6.3).
 
     The pairs of a batch are sorted by key, in the order in which they came, and each key is given
@@ -58,6 +58,8 @@ class RunStore(ListStore):
         Distinct keys that the table has slots for at least.
     """
 
+    _keys: MovingStore
+
     def __init__(
         self,
         recipe: type[MovingRecipe],
@@ -68,13 +70,10 @@ class RunStore(ListStore):
     ) -> None:
         self.backend: Backend = backend
         self._word = self._set_values(spec)
-        self._keys: MovingStore = recipe.open(backend, spec, key, key, capacity)
+        self._keys = recipe.open(backend, spec, key, key, capacity)
         self._key = key
         self._runs = self._no_runs()
         self._known_pairs: int | None = 0
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
     @property
     def _payload(self) -> ValueRows | None:  # type: ignore[override]
@@ -101,29 +100,9 @@ class RunStore(ListStore):
         return self._word
 
     @property
-    def capacity(self) -> int:
-        """Number of distinct keys that the table is sized for."""
-        return self._keys.capacity
-
-    @property
     def nbytes(self) -> int:
         """Bytes of device memory."""
         return self._keys.nbytes + self._runs.nbytes
-
-    @property
-    def seed(self) -> int:
-        """Seed of the hash functions in use."""
-        return self._keys.seed
-
-    @property
-    def reseeds(self) -> int:
-        """Number of seed changes since the table was last empty."""
-        return self._keys.reseeds
-
-    @property
-    def broken(self) -> bool:
-        """Whether a change has failed half-way."""
-        return self._keys.broken
 
     def insert(self, bits: Any, rows: Any, *then: Step) -> None:
         """Implement `ListStore.insert`."""
@@ -145,10 +124,6 @@ class RunStore(ListStore):
         """Implement `ListStore.counts`."""
         return self._lengths(self._numbers(bits))
 
-    def contains(self, bits: Any) -> Any:
-        """Implement `AnyStore.contains`."""
-        return self._keys.contains(bits)
-
     def erase(self, bits: Any) -> Any:
         """Implement `AnyStore.erase`."""
         self._known_pairs = None
@@ -162,23 +137,11 @@ class RunStore(ListStore):
             owners = list_numbers(self.backend, offsets, len(words))
             self._build(keys[owners], words, self._payload, size)
 
-    def reserve(self, keys: int) -> None:
-        """Implement `AnyStore.reserve`."""
-        self._keys.reserve(keys)
-
-    def rehash(self, seed: int) -> None:
-        """Implement `AnyStore.rehash`."""
-        self._keys.rehash(seed)
-
     def cleared(self) -> Self:
         """Implement `AnyStore.cleared`."""
         made = self._shallow()
         made._keys, made._runs, made._known_pairs = self._keys.cleared(), self._no_runs(), 0
         return made
-
-    def fill(self) -> None:
-        """Implement `AnyStore.fill`."""
-        self._keys.fill()
 
     def copy(self) -> Self:
         """Implement `AnyStore.copy`; both have the same runs, which nobody changes."""

@@ -14,7 +14,7 @@ from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.store import Lent
 from dgpuhash.tables.stores.list_recipe import ListRecipe
-from dgpuhash.tables.stores.list_store import Batch, ListMethodStore
+from dgpuhash.tables.stores.list_store import ListMethodStore, PairBatch
 from dgpuhash.tables.stores.method_store import MethodStore
 from dgpuhash.tables.stores.plan import OnExisting
 from dgpuhash.tables.stores.rebuilds import RecipeStore
@@ -236,7 +236,7 @@ class StaticListStore(_StaticStore, ListMethodStore):
             keys, values = xp.concatenate([held, keys]), xp.concatenate([words, values])
         self._publish_build(keys, values, batch, *then)
 
-    def _publish_build(self, keys: Any, values: Any, batch: Batch, *then: Step) -> None:
+    def _publish_build(self, keys: Any, values: Any, batch: PairBatch, *then: Step) -> None:
         number = len(keys)
         if not self.table.pair_a_place:
             chosen = deduplicated_rows(self.backend, words_of(keys), last=False)

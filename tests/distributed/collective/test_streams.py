@@ -16,12 +16,12 @@ from dgpuhash.distributed.cluster.locality import LocalInputs
 from dgpuhash.distributed.collective import streams
 from dgpuhash.distributed.collective.local import LocalCollective
 from dgpuhash.distributed.collective.streams import SideStream
-from dgpuhash.distributed.pipeline.run_verb import run_verb
 from dgpuhash.distributed.pipeline.slices import Chunk
+from dgpuhash.distributed.pipeline.verb import run_verb
 from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.table_shard import TableShard, Verb
 from dgpuhash.spec import TableSpec
-from dgpuhash.tables.open_addressing import bulk_build
+from dgpuhash.tables.open_addressing import batch_insert
 
 
 class Paper:
@@ -89,7 +89,7 @@ def test_an_error_waits_for_what_is_at_work(gpu: Any):
 
 def test_a_change_that_another_rank_refuses_lets_go_of_rows_when_they_have_moved(monkeypatch):
     """The first rank moves its rows by the time that the second one says it cannot take part."""
-    monkeypatch.setitem(bulk_build._LEAST_NBYTES, "cpu", 1)
+    monkeypatch.setitem(batch_insert._LEAST_NBYTES, "cpu", 1)
     rows = 1 << 18
     spec, keys = TableSpec.of("map", "u8", "u8"), np.arange(2 * rows, dtype="u8")
     chunks = [[Chunk(rank, (), rank * rows, rows)] for rank in range(2)]

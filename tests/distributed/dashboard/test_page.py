@@ -165,7 +165,7 @@ def test_verbs_of_tables_tell_how_many_rows_are_done(monkeypatch):
         scheduler, table = client.cluster.scheduler, DistributedMap("int64", "int64")
         figures = figures_of(scheduler)
 
-        def phases() -> list[cluster_figures.Phase]:
+        def phases() -> list[cluster_figures.WorkPhase]:
             client.loop.add_callback(figures.ask, scheduler)
             return figures.phases(scheduler)
 

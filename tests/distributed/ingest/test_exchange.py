@@ -17,7 +17,7 @@ from local_exchange import LocalExchange, put_rows
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import ShardAddress
 from dgpuhash.distributed.partition.hash_partition import cut_into_chunks, partition_rows
-from dgpuhash.distributed.shards.inbox import Exchange, Inbox, Parcel, Receipt
+from dgpuhash.distributed.shards.inbox import Inbox, Parcel, ParcelExchange, Receipt
 from dgpuhash.distributed.shards.shard_store import ShardStore
 from dgpuhash.errors import ColumnError, IndexLost
 from dgpuhash.frames import KeyEncoder
@@ -136,7 +136,7 @@ def carry(
     """Run a change up to its preparation, retrying failed partitions."""
     for part, owner in enumerate(shards):
         owner.open(step, part)
-    line: Exchange = exchange([owner._open("u", step.transaction).inbox for owner in shards])
+    line: ParcelExchange = exchange([owner._open("u", step.transaction).inbox for owner in shards])
     receipts = []
     for number, partition in enumerate(partitions):
         try:

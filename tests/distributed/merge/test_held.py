@@ -17,7 +17,7 @@ import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
 from dgpuhash.distributed.ingest import shuffle_tasks
 from dgpuhash.distributed.merge import tasks
-from dgpuhash.distributed.query import result_limit
+from dgpuhash.distributed.query import fetch
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
 
@@ -129,7 +129,7 @@ def test_merges_that_tell_of_stored_rows_have_shards(threads, sent):
 def test_a_result_without_place(threads, monkeypatch, parts):
     many = pd.DataFrame({"k": np.zeros(50, "int64"), "v": np.arange(50)})
     merged = dgpuhash.merge(lazy(many, 2), lazy(many, parts), on="k")
-    monkeypatch.setattr(result_limit, "MOST_ROWS", 1249)
+    monkeypatch.setattr(fetch, "MOST_ROWS", 1249)
     with pytest.raises(OutOfMemoryError, match=r"1,250 rows.*place for 1,249 rows; use finer"):
         merged.compute()
 

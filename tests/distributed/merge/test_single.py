@@ -11,7 +11,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.distributed.merge.copied import SingleExpr
-from dgpuhash.distributed.query import result_limit
+from dgpuhash.distributed.query import fetch
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
 
@@ -86,7 +86,7 @@ def test_nulls_meet_where_they_may(threads):
 def test_a_result_without_place_is_told_before_it_is_there(threads, monkeypatch, how):
     many = pd.DataFrame({"k": np.zeros(50, "int64"), "v": np.arange(50)})
     on = {} if how == "cross" else {"on": "k"}
-    monkeypatch.setattr(result_limit, "MOST_ROWS", 2499)
+    monkeypatch.setattr(fetch, "MOST_ROWS", 2499)
     with pytest.raises(OutOfMemoryError, match=r"2,500 rows.*place for 2,499 rows; use finer"):
         merged(many, many, how, **on)
 

@@ -19,7 +19,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.distributed.cluster.host import plugin_of
-from dgpuhash.distributed.query import result_limit
+from dgpuhash.distributed.query import fetch
 from dgpuhash.distributed.shards import spilling, worker_memory
 from dgpuhash.distributed.shards.inbox import Parcel
 from dgpuhash.errors import OutOfMemoryError
@@ -167,12 +167,12 @@ def test_keys_that_memory_has_no_place_for_are_told(threads, sides, monkeypatch)
 @pytest.mark.parametrize("build", ["right", "replicate"])
 def test_a_result_without_place_is_told_before_it_is_there(threads, monkeypatch, build):
     ours = pd.DataFrame({"k": np.zeros(50, "int64"), "v": np.arange(50)})
-    monkeypatch.setattr(result_limit, "MOST_ROWS", 2500)
+    monkeypatch.setattr(fetch, "MOST_ROWS", 2500)
     assert len(dgpuhash.merge(lazy(ours, 1), lazy(ours, 2), on="k", build=build).compute()) == 2500
     more = pd.concat([ours, ours[:1]])
     with pytest.raises(OutOfMemoryError, match=r"2,550 rows.*place for 2,500 rows; use finer"):
         dgpuhash.merge(lazy(more, 1), lazy(ours, 2), on="k", build=build).compute()
-    monkeypatch.setattr(result_limit, "MOST_ROWS", 40)
+    monkeypatch.setattr(fetch, "MOST_ROWS", 40)
     other = pd.DataFrame({"k": [1]})
     with pytest.raises(OutOfMemoryError, match=r"50 rows.*npartitions="):
         dgpuhash.merge(lazy(other, 1), lazy(ours, 2), "outer", on="k", npartitions=1).compute()

@@ -23,7 +23,7 @@ from dgpuhash.frames.keys.seeds import LEGACY, LEGACY_OWNER_SEED
 from dgpuhash.seeds import VARIABLE
 from dgpuhash.spec import TableSpec
 from dgpuhash.tables.arguments.checksums import body_digest
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import batch_insert, cardinality
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
 pytestmark = pytest.mark.cluster
@@ -243,7 +243,7 @@ def test_only_tables_of_one_seed_are_placed_range_by_range(device, monkeypatch, 
     monkeypatch.setattr(
         StreamedBuild, "place", lambda *args, **options: placed.append(1) or place(*args, **options)
     )
-    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
     monkeypatch.setattr(
         cardinality, "new_key_flags", lambda home, *_: home.from_host(np.array([True]))
     )

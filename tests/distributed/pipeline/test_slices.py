@@ -17,7 +17,7 @@ from dgpuhash.distributed.pipeline.slices import ALIGNED, LandingColumns, RoundL
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.table_shard import Verb
 from dgpuhash.tables import HashMap
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import batch_insert, cardinality
 
 PAIRS = [("uint32", "int64"), ("int64", "int64"), ("int64", None)]
 DTYPES = [("int8", "float32"), ("uint32", "int64"), ("int64", "int16"), ("float64", "complex128")]
@@ -137,7 +137,7 @@ def test_lookups_write_to_the_memory_of_those_who_asked(device, monkeypatch, siz
 )
 @pytest.mark.parametrize("distinct", [True, False])
 def test_new_keys_land_range_by_range(device, monkeypatch, size, key, value, distinct):
-    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
     monkeypatch.setattr(
         cardinality, "new_key_flags", lambda home, *_: home.from_host(np.array([True]))
     )

@@ -12,7 +12,7 @@ from distributed import Client, futures_of
 
 from dgpuhash.distributed import DistributedMap, DistributedMultiMap
 from dgpuhash.distributed.cluster import broadcast
-from dgpuhash.distributed.pipeline import run_verb
+from dgpuhash.distributed.pipeline import verb
 from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.distributed.tables import batch
 from dgpuhash.distributed.tables.batch import EarlyAnswer
@@ -149,7 +149,7 @@ def test_an_error_leaves_nothing(
             raise ShapeError("none of these is here")
 
         monkeypatch.setattr(EarlyAnswer, "forget", noted)
-        monkeypatch.setattr(run_verb, "_asking", refuse)
+        monkeypatch.setattr(verb, "_asking", refuse)
         with pytest.raises(ShapeError, match="none of these") as raised:
             table.contains(keys)
         until(lambda: not futures & set(threads.futures))

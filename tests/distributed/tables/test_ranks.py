@@ -26,7 +26,7 @@ from dgpuhash.distributed.pipeline.rounds import TOGETHER, PipelinedRounds
 from dgpuhash.distributed.pipeline.verb import VerbExecution
 from dgpuhash.distributed.pruning.policy import PruningOptions
 from dgpuhash.distributed.shards.table_shard import Verb
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import batch_insert, cardinality
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 
 DTYPES = [
@@ -271,7 +271,7 @@ def placed(monkeypatch):
         return real(self, keys, *rest, **options)
 
     monkeypatch.setattr(StreamedBuild, "place", place)
-    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
     monkeypatch.setattr(
         cardinality, "new_key_flags", lambda home, *_: home.from_host(np.array([True]))
     )

@@ -37,7 +37,7 @@ from dgpuhash.distributed.shards import table_store
 from dgpuhash.distributed.shards.plugin import ShardHost
 from dgpuhash.distributed.shards.table_shard import TableShard
 from dgpuhash.distributed.tables import base, batch
-from dgpuhash.distributed.tables.batch import Batch, HostBatch
+from dgpuhash.distributed.tables.batch import HostBatch, KeyBatch
 from dgpuhash.errors import (
     ClosedError,
     DeviceError,
@@ -50,7 +50,7 @@ from dgpuhash.errors import (
 )
 from dgpuhash.tables import HashMap, MultiMap
 from dgpuhash.tables.arguments.interop import as_argument
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import batch_insert, cardinality
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
 from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.stats import format_bytes
@@ -629,7 +629,7 @@ def test_a_change_that_fails_halfway_loses_the_table(threads, monkeypatch):
 @pytest.mark.parametrize("kind", [OutOfMemoryError, TimeoutError])
 def test_rows_that_are_placed_in_part_lose_the_table(threads, monkeypatch, tmp_path, step, kind):
     """A batch that comes range by range is seen whole, or never; a save brings the table back."""
-    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
     monkeypatch.setattr(
         cardinality, "new_key_flags", lambda home, *_: home.from_host(np.array([True]))
     )
@@ -876,7 +876,7 @@ def test_chunks_that_several_workers_have_stay_where_their_values_are(
     threads, undropped, monkeypatch
 ):
     _, first, second = sorted(threads.nthreads())
-    monkeypatch.delattr(Batch, "place")
+    monkeypatch.delattr(KeyBatch, "place")
     keys, values = replicated(threads, [first, second], second)
     with DistributedMap("int64", "int64", client=threads) as table:
         table.upsert(keys, values)
@@ -889,7 +889,7 @@ def test_chunks_that_dask_drops_from_one_of_several_workers(
 ):
     *homes, beside = sorted(threads.nthreads())
     keys, values = replicated(threads, homes, beside)
-    place = Batch.place
+    place = KeyBatch.place
 
     def dropped(batch, *args):
         place(batch, *args)
@@ -897,7 +897,7 @@ def test_chunks_that_dask_drops_from_one_of_several_workers(
         threads.run_on_scheduler(drops, homes[dropping], labels)
         until(lambda: all(len(having) == 1 for having in threads.who_has(keys).values()))
 
-    monkeypatch.setattr(Batch, "place", dropped)
+    monkeypatch.setattr(KeyBatch, "place", dropped)
     with DistributedMap("int64", "int64", client=threads) as table:
         table.upsert(keys, values)
         assert_finds(table)
@@ -907,14 +907,14 @@ def test_chunks_that_dask_drops_from_one_of_several_workers(
 def test_chunks_that_are_moved_away_again(threads, undropped, moves, monkeypatch):
     *homes, beside = sorted(threads.nthreads())
     keys, values = replicated(threads, homes, beside)
-    place, tries = Batch.place, []
+    place, tries = KeyBatch.place, []
 
     def moved(batch, *args):
         tries.append(args)
         if len(tries) >= moves:
             place(batch, *args)
 
-    monkeypatch.setattr(Batch, "place", moved)
+    monkeypatch.setattr(KeyBatch, "place", moved)
     with DistributedMap("int64", "int64", client=threads) as table:
         if moves > base.MOST_MOVES:
             with pytest.raises(IndexLost, match="lies elsewhere, though it was moved; call it"):

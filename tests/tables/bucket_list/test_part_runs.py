@@ -8,9 +8,9 @@ import pytest
 from dgpuhash.backend.constants import PART_ROWS, PASS_PARTS
 from dgpuhash.tables.bucket_list import grouping
 from dgpuhash.tables.bucket_list.grouping import group_parts_by_key
-from dgpuhash.tables.open_addressing.cardinality import Sample
+from dgpuhash.tables.open_addressing.cardinality import KeySample
 
-UNIQUE = Sample(2**16, 0, heavy=False)
+UNIQUE = KeySample(2**16, 0, heavy=False)
 """Of a batch in which every key seems to differ."""
 
 
@@ -71,5 +71,7 @@ def test_parts_that_are_too_large(device, monkeypatch, heavy):
 
 def test_heavy_keys_are_not_tried(device):
     keys = device.array(np.arange(3000, dtype="u4"))
-    assert group_parts_by_key(device.backend, keys, keys, 5, Sample(2**16, 30, heavy=True)) is None
-    assert group_parts_by_key(device.backend, keys, keys, 5, Sample(10, 9, heavy=False)) is None
+    assert (
+        group_parts_by_key(device.backend, keys, keys, 5, KeySample(2**16, 30, heavy=True)) is None
+    )
+    assert group_parts_by_key(device.backend, keys, keys, 5, KeySample(10, 9, heavy=False)) is None

@@ -14,7 +14,7 @@ from dgpuhash import backend
 from dgpuhash.backend.batch import bucket_order
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.tables import HashMap, HashSet
-from dgpuhash.tables.open_addressing import bulk_build, cardinality, slots
+from dgpuhash.tables.open_addressing import batch_insert, bulk_build, cardinality, slots
 
 WORDS = [("u4", None), ("u8", None), ("u4", "u4"), ("u4", "u8"), ("u8", "u4"), ("u8", "u8")]
 
@@ -30,7 +30,7 @@ def placed(monkeypatch):
         return real(self, slots)
 
     monkeypatch.setattr(bulk_build.RegionBatch, "insert", insert)
-    monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
     monkeypatch.setattr(cardinality, "all_new", lambda *batch: True)
     return batches
 

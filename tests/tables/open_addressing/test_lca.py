@@ -13,7 +13,7 @@ from strategies import random_keys
 import dgpuhash
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.tables import HashMap, lca
-from dgpuhash.tables.open_addressing import bulk_build, cardinality
+from dgpuhash.tables.open_addressing import batch_insert, cardinality
 
 
 def random_parents(nodes, seed):
@@ -135,7 +135,7 @@ def test_growth(device, monkeypatch, value, stored, by_region):
     """A batch that the table has no room for, whatever repeats in it."""
     monkeypatch.setattr(cardinality, "LEAST_ROWS", 16)
     if by_region:
-        monkeypatch.setattr(bulk_build, "pays", lambda *batch: True)
+        monkeypatch.setattr(batch_insert, "bulk_pays", lambda *batch: True)
         monkeypatch.setattr(cardinality, "all_new", lambda *batch: True)
     parents = random_parents(2000, 3)
     table, model = HashMap("uint32", value, device=device.name), Folded(parents)

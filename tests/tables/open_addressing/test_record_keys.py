@@ -25,7 +25,7 @@ from dgpuhash.errors import (
     UnsupportedError,
 )
 from dgpuhash.tables import CountMap, HashMap, HashSet
-from dgpuhash.tables.open_addressing import bulk_build
+from dgpuhash.tables.open_addressing import batch_insert
 
 FIVE = np.dtype([("a", "<i8"), ("b", "<u4"), ("c", "<i2"), ("d", "<u2")])
 WORD = np.dtype(np.uint64)
@@ -101,7 +101,7 @@ def test_large_batches_grow(device, rows, distinct):
 
 def test_no_bulk_build(device, monkeypatch):
     """There are no kernels for one, whatever would be faster."""
-    monkeypatch.setattr(bulk_build, "pays", lambda *_: True)
+    monkeypatch.setattr(batch_insert, "bulk_pays", lambda *_: True)
     keys = numbered(np.arange(2**17, dtype=np.uint64))
     table = HashSet(RECORD, device=device.name)
     assert device.backend.to_host(table.insert(device.array(keys))).all()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dgpuhash.bench.model.simulation.cluster import BRIEF, Cluster, Rank, Signal
+from dgpuhash.distributed.cluster.serialization import chunk_nbytes
 from dgpuhash.distributed.collective.dask_comm import CHUNKS, SMALL_NBYTES
 from dgpuhash.distributed.collective.two_level.collective import small_nbytes
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 
 # Seconds of a gather through the memory that the ranks of a host share.
 SHARED = 1e-4

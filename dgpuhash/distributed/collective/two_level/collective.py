@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from dgpuhash.distributed.cluster.serialization import chunk_nbytes
 from dgpuhash.distributed.collective import dask_comm
 from dgpuhash.distributed.collective.base import Outgoing, columns_differ_error
 from dgpuhash.distributed.collective.dask_comm import CommCollective, IncomingRows
 from dgpuhash.distributed.collective.membership import Post, all_of
 from dgpuhash.distributed.collective.two_level.layout import HostLayout
-from dgpuhash.distributed.partition.hash_partition import chunk_nbytes
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.typing import Device
 

@@ -16,7 +16,7 @@ _SEGMENT = {"cpu": 4096, "cuda": 512}
 SIDE_PRESENT, SIDE_VALUE, STATE_WORDS = 4, 6, 8
 
 
-class Contents(ABC):
+class RecipeContents(ABC):
     """Mixin of `Recipe` for reading the whole table."""
 
     backend: Backend

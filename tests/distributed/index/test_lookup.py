@@ -175,6 +175,6 @@ def test_a_lookup_without_memory_says_so(threads, right, asked, monkeypatch):
         raise MemoryError("on purpose")
 
     with DistributedIndex.build(right, on="k", client=threads) as index:
-        monkeypatch.setattr("dgpuhash.distributed.query.lookup.lookup_rows", full)
+        monkeypatch.setattr("dgpuhash.distributed.index.reads.lookup_rows", full)
         with pytest.raises(OutOfMemoryError, match=r"ran out of memory: on purpose; free some"):
             index.lookup(asked)

@@ -20,8 +20,8 @@ from distributed import Client, Status
 
 from dgpuhash.distributed import DistributedIndex, Placement
 from dgpuhash.distributed.cluster.host import NAME
+from dgpuhash.distributed.index.reads import Lookups
 from dgpuhash.distributed.partition.registry import Registry
-from dgpuhash.distributed.query.lookup import Lookups
 from dgpuhash.errors import (
     ClosedError,
     ColumnError,

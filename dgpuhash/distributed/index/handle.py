@@ -17,7 +17,7 @@ from dgpuhash import config
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.events import log_event
 from dgpuhash.distributed.ingest.commit import abandon, change_to, commit_change, drop_shards
-from dgpuhash.distributed.ingest.history import Lineage, RowOperation, Step, operations_of
+from dgpuhash.distributed.ingest.history import Lineage, RowOperation, RowStep, operations_of
 from dgpuhash.distributed.ingest.source import check_library, collection_of, meta_of
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.conflict import Conflict
@@ -254,7 +254,7 @@ class Handle:
             if verb != "erase" and current.placement is Placement.INDEPENDENT:
                 check_arrival_column(collection)
             end = replace(current, epoch=current.epoch + 1, revision=current.revision + 1)
-            step = Step(verb, collection, end.revision)
+            step = RowStep(verb, collection, end.revision)
             change = change_to(end, verb)
 
             def write(newest: Descriptor) -> None:
@@ -301,7 +301,7 @@ class Handle:
         end: Descriptor,
         change: Change,
         acts: Sequence[RowOperation],
-        step: Step | None = None,
+        step: RowStep | None = None,
         moved: Callable[[], list[Receipt]] | None = None,
         write: Callable[[Descriptor], None] = lambda newest: None,
     ) -> int:
@@ -388,7 +388,7 @@ class Handle:
             end = replace(current, revision=record.revision)
             if record.files:
                 end = replace(end, epoch=current.epoch + 1)
-                step = Step(record.verb, record, end.revision)
+                step = RowStep(record.verb, record, end.revision)
                 acts = operations_of(self._client, end, [step])
                 self._carry_out(current, end, change_to(end, record.verb), acts, step)
             else:

@@ -12,8 +12,10 @@ from distributed import Client
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.rpc import REMEDY
+from dgpuhash.distributed.index.reads import ReadMixin
+from dgpuhash.distributed.index.rebuild import IndexMaintenance
 from dgpuhash.distributed.ingest.commit import change_to, shard_addresses
-from dgpuhash.distributed.ingest.history import Step, operations_of
+from dgpuhash.distributed.ingest.history import RowStep, operations_of
 from dgpuhash.distributed.partition.descriptor import Descriptor, SavedRevision
 from dgpuhash.distributed.partition.registry import (
     Registry,
@@ -21,8 +23,6 @@ from dgpuhash.distributed.partition.registry import (
     generated_name,
     name_taken_error,
 )
-from dgpuhash.distributed.reads import ReadMixin
-from dgpuhash.distributed.rebuild import IndexMaintenance
 from dgpuhash.distributed.storage import checkpoint
 from dgpuhash.distributed.storage.change_log import LogState
 from dgpuhash.distributed.storage.folder import Folder
@@ -194,7 +194,7 @@ class NamedHandle(ReadMixin, IndexMaintenance):
         if descriptor.log is not None and not single_writer:
             Folder(descriptor.log).check_exclusive()
         registry = index._registry
-        step = Step("build", rows, descriptor.revision)
+        step = RowStep("build", rows, descriptor.revision)
         # No other client knows a generated name.
         drawn = descriptor.name == generated_name(descriptor.uid)
         with nullcontext() if drawn else registry.changing(descriptor.name):

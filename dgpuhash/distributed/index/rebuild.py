@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dgpuhash.distributed.cluster.survivors import all_workers_respond
-from dgpuhash.distributed.handle import Handle
-from dgpuhash.distributed.ingest.commit import change_to, drop_shards, shard_addresses
-from dgpuhash.distributed.ingest.history import RowOperation, Step, operations_of
-from dgpuhash.distributed.ingest.rebalance import (
+from dgpuhash.distributed.index.handle import Handle
+from dgpuhash.distributed.index.rebalance import (
     assign_owners,
     kept_shards,
     move_shards,
@@ -18,6 +16,8 @@ from dgpuhash.distributed.ingest.rebalance import (
     surviving_arrivals,
     surviving_shards,
 )
+from dgpuhash.distributed.ingest.commit import change_to, drop_shards, shard_addresses
+from dgpuhash.distributed.ingest.history import RowOperation, RowStep, operations_of
 from dgpuhash.distributed.partition.change import LostShards
 from dgpuhash.distributed.partition.descriptor import Descriptor, Placement, ShardAddress
 from dgpuhash.distributed.shards.inbox import Receipt
@@ -233,7 +233,7 @@ class IndexMaintenance(Handle):
         raise AssertionError("the last way returns or raises")
 
     def _rebuild(
-        self, current: Descriptor, there: frozenset[int], steps: Sequence[Step]
+        self, current: Descriptor, there: frozenset[int], steps: Sequence[RowStep]
     ) -> Rebuilt:
         staying = [current.shards[part] for part in sorted(there)]
         spare = [shard for shard in shard_addresses(self._client) if shard not in staying]

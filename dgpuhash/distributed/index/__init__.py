@@ -1,0 +1,1 @@
+"""Index of rows on the workers: build, lookups, changes and rebuilds through a handle."""
