@@ -42,11 +42,11 @@ def test_two_samples_and_a_clean_end(site):
             assert done.returncode == 0, said
             assert text.count("\n") == 240
         program.send_signal(signal.SIGHUP)
-        time.sleep(0.3)
+        lines = iter(program.stderr.readline, "")
+        assert any("kraken2: the file is the same" in line for line in lines)
         program.send_signal(signal.SIGINT)
         _, said = program.communicate(timeout=SECONDS)
         assert program.returncode == 0
-        assert "kraken2: the file is the same" in said
         assert said.splitlines()[-1] == "stopped"
 
 
@@ -77,7 +77,7 @@ def test_a_second_signal(site, tmp_path):
     program.write_text(
         "import threading\n"
         "from dgpuhash.kmer.server.databases import Epoch\n"
-        "Epoch.answer = lambda *_: threading.Event().wait()\n"
+        "Epoch.answer = lambda *_: (print('called', flush=True), threading.Event().wait())\n"
         "from dgpuhash.cli import main\n"
         f"main(['kmer', 'serve', {site.paths['kraken2']!r}, '--listen', 'unix://{tmp_path}/s'])\n"
     )
@@ -90,7 +90,7 @@ def test_a_second_signal(site, tmp_path):
         with ServedIndex(f"unix://{tmp_path}/s") as served:
             calls = threading.Thread(target=fails, args=(served, failures))
             calls.start()
-            time.sleep(0.5)
+            assert stuck.stdout.readline() == "called\n"
             stuck.send_signal(signal.SIGINT)
             with pytest.raises(subprocess.TimeoutExpired):
                 stuck.wait(1)
@@ -189,7 +189,8 @@ def test_what_waits_is_refused_when_a_server_stops(site, databases, monkeypatch)
         thread.start()
         until(lambda: sum(len(client.pieces) for client in server._clients) > 1)
         server.stop()
-        time.sleep(0.2)
+        # What is called ends after what waits was refused.
+        until(lambda: not any(client.pieces for client in server._clients))
         gate.set()
         thread.join(SECONDS)
         assert "the server stops" in str(errors[0])
