@@ -12,10 +12,12 @@ import sys
 import zlib
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from dgpuhash import backend as backends
@@ -118,6 +120,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]]:
+    """Search no file of tests for examples: none has any, and each would be read twice."""
+    found = yield
+    is_test = file_path.name.startswith("test_")
+    return [each for each in found if not (is_test and isinstance(each, DoctestModule))]
+
+
+# The first, for others to sort and mark only what runs.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip the GPU tests if there is no GPU, unless ``-m gpu`` asks for them."""
     if "gpu" in config.option.markexpr or _gpu_present():
