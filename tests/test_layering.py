@@ -26,7 +26,7 @@ SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
     "distributed": 20_550,
-    "frames": 15_753,
+    "frames": 15_751,
     "tables": 11_771,
     "kmer": 10_986,
     "bench": 9_379,

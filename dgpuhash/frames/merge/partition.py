@@ -87,6 +87,10 @@ class PartitionPlan:
         """Return samples with object keys of types comparable with the other side's."""
         return _with_numbers_as_objects(arguments, left, right)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy: threads that share a plan add cached properties while others pickle it.
+        return dict(vars(self))
+
     def __repr__(self) -> str:
         names = [pair.name for pair in self.keys.pairs]
         stored = "right" if self.probing == "left" else "left"
@@ -290,11 +294,8 @@ class PartitionPlan:
     @functools.cached_property
     def _kept_places(self) -> list[int]:
         """Positions of the build side's columns that results may need."""
-        sample = self.storing
-        dropped = self.keys.dropped if self.probing == "left" else []
-        if self.has_tail:
-            dropped = []
-        return [place for place, label in enumerate(sample.columns) if label not in dropped]
+        dropped = self.keys.dropped if self.probing == "left" and not self.has_tail else []
+        return [place for place, label in enumerate(self.storing.columns) if label not in dropped]
 
     @functools.cached_property
     def _same_as_key(self) -> dict[int, str]:

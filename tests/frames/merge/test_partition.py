@@ -110,3 +110,20 @@ def test_only_columns_that_the_result_needs_are_moved():
     assert needed_columns(RIGHT, encoder, ["other"]) == ["k", "v", "w"]
     assert needed_columns(RIGHT, encoder, ["k"], ["w"]) == ["w"]
     assert needed_columns(RIGHT, encoder, ["other"], []) == ["k"]
+
+
+class Adding:
+    """A value that adds to the attributes of a plan while it is pickled."""
+
+    def __init__(self, plan: PartitionPlan) -> None:
+        self.plan = plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        vars(self.plan).update(dict.fromkeys("abcdefgh"))
+        return dict, ()
+
+
+def test_plans_are_pickled_while_threads_add_cached_properties():
+    plan = plan_of(LEFT, RIGHT, "inner")
+    vars(plan)["first"] = Adding(plan)
+    assert pickle.loads(pickle.dumps(plan)).keys.pairs[0].name == "k"
