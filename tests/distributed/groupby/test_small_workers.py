@@ -15,6 +15,8 @@ import dgpuhash
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
+MORE = pytest.mark.exhaustive
+
 PARTS, ROWS, KEYS = 16, 250_000, 6_000_000
 
 
@@ -66,14 +68,14 @@ def small() -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("how", ["sum", "nunique", "median"])
+@pytest.mark.parametrize("how", ["sum", "nunique", pytest.param("median", marks=MORE)])
 def test_more_groups_than_memory(small: Client, how: str) -> None:
     lazily, whole = source(0, PARTS)
     found = dgpuhash.groupby(lazily, "k").agg(s=("x", how))
     assert_alike(found, whole.groupby("k").agg(s=("x", how)))
 
 
-@pytest.mark.parametrize("how", ["inner", "outer"])
+@pytest.mark.parametrize("how", ["outer", pytest.param("inner", marks=MORE)])
 def test_more_rows_to_merge_than_memory(small: Client, how: str) -> None:
     left, ours = source(0, PARTS // 2)
     right, others = source(100, PARTS // 2)

@@ -22,6 +22,13 @@ pytestmark = pytest.mark.cluster
 METHODS = ["slab", "supernode"]
 
 
+def two_by_two(plain, other):
+    """Return clusters with a method and laziness: each two of the three come together."""
+    over_ucxx = pytest.param("over_ucxx", plain, True, marks=pytest.mark.ucxx)
+    rows = [("threads", plain, False), ("threads", other, True), ("processes", other, False)]
+    return [*rows, ("processes", plain, True), over_ucxx]
+
+
 def ends_of(rows, stored, step, times=None):
     """Return what a key may have afterwards: the states that some order of `rows` leaves.
 
@@ -73,8 +80,7 @@ def batch(seed, rows, keys, kinds=5):
     return ops, rng.integers(0, keys, rows).astype("i8"), rng.permutation(rows).astype("u4")
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(("client", "method", "lazy"), two_by_two(*METHODS), indirect=["client"])
 def test_some_order_explains_the_answers(client, method, lazy):
     model: dict[int, tuple[int, ...]] = {}
     settings = {"piece_rows": 700} if lazy else {}
@@ -175,8 +181,9 @@ def test_rows_of_stored_keys_need_no_room(threads, monkeypatch):
         assert (np.asarray(table.find(keys)[0]) == keys + 3).all()
 
 
-@pytest.mark.parametrize("method", ["auto", "slab"])
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("client", "method", "lazy"), two_by_two("auto", "slab"), indirect=["client"]
+)
 def test_some_order_explains_the_lists(client, method, lazy):
     model: dict[int, tuple[int, ...]] = {}
     settings = {"piece_rows": 400} if lazy else {}

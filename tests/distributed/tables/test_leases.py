@@ -140,7 +140,7 @@ def test_tables_that_are_closed_are_forgotten(processes):
         until(lambda: processes.run_on_scheduler(held) == before - 1)
 
 
-@pytest.mark.parametrize("how", [["close"], ["exit"], ["close", "theirs"]])
+@pytest.mark.parametrize("how", [["exit"], ["close", "theirs"]])
 def test_a_cluster_that_ends_first_reports_no_loss_of_ours(how):
     program = subprocess.run(
         [sys.executable, "-c", ENDING, *how], capture_output=True, text=True, timeout=120
