@@ -24,9 +24,10 @@ def needs(extra: str, *modules: str) -> None:
     """End this program where one of `modules` is missing, and name the extra that brings it."""
     for module in modules:
         if find_spec(module) is None:
-            other = " (CUDA 12: 'dgpuhash[cu12]')" if extra == "cu13" else ""
+            other = " (CUDA 12: cu12)" if extra == "cu13" else ""
             takes = f"{Path(sys.argv[0]).name} takes {module}"
-            sys.exit(f"{takes}; install it with \"pip install 'dgpuhash[{extra}]'\"{other}")
+            checkout, wheel = (f"pip install '{each}[{extra}]'" for each in (".", "FILE.whl"))
+            sys.exit(f"{takes}; {checkout} in a checkout, or {wheel}{other}")
 
 
 def device_here() -> str:

@@ -20,8 +20,8 @@ esac
 needs() {
     "${PYTHON:-python3}" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))" >/dev/null && return
     case $DEVICE in
-    cuda) echo "DEVICE=cuda takes $1: install dgpuhash[cu13] (CUDA 12: [cu12]), or set DEVICE=cpu" >&2 ;;
-    cpu) echo "UCX takes $1: install dgpuhash[ucx], or start the scheduler with PROTOCOL=tcp" >&2 ;;
+    cuda) echo "DEVICE=cuda takes $1: pip install '.[cu13]' (CUDA 12: [cu12]) in a checkout, or 'FILE.whl[cu13]', or set DEVICE=cpu" >&2 ;;
+    cpu) echo "UCX takes $1: pip install '.[ucx]' in a checkout, or 'FILE.whl[ucx]', or start the scheduler with PROTOCOL=tcp" >&2 ;;
     esac
     exit 2
 }

@@ -14,7 +14,7 @@ import click
 
 from dgpuhash.cli.group import Commands
 from dgpuhash.cli.threads import check_threads_of_workers, threads_of_process
-from dgpuhash.errors import ExistsError, UnsupportedError
+from dgpuhash.errors import ExistsError, UnsupportedError, install_command
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -71,8 +71,8 @@ def client_for(scheduler: str | None) -> Iterator[Client]:
         scheme = scheduler.partition("://")[0]
         if scheme in ("ucx", "ucxx") and importlib.util.find_spec("distributed_ucxx") is None:
             raise UnsupportedError(
-                f"--scheduler {scheduler} takes distributed-ucxx; install it with "
-                "\"pip install 'dgpuhash[ucx]'\" (CUDA 12: 'dgpuhash[cu12]')"
+                f"--scheduler {scheduler} takes distributed-ucxx; {install_command('ucx')} "
+                "(CUDA 12: cu12)"
             )
         # Checked first: a client with an invalid address stays half made, as the default client.
         try:

@@ -193,7 +193,7 @@ def test_what_is_no_address_of_a_scheduler(folder, address):
 def test_an_address_whose_protocol_is_not_installed(folder, monkeypatch, scheme):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     arguments = [folder / "planes.dgph", "N1", "--scheduler", f"{scheme}://here:8786"]
-    expect_error("lookup", *arguments, says="install it with \"pip install 'dgpuhash[ucx]'\"")
+    expect_error("lookup", *arguments, says="pip install '.[ucx]' in a checkout")
 
 
 @pytest.mark.parametrize("target", ["/proc/o.parquet", "/proc/o/", "/dev/null/o.csv"])

@@ -141,12 +141,12 @@ def test_mistakes_end_in_one_line(folder, arguments, code, said):
     [
         (
             "one_host.py --device cuda",
-            "takes dask_cuda; install it with \"pip install 'dgpuhash[cu13]'",
+            "takes dask_cuda; pip install '.[cu13]' in a checkout, or ",
         ),
-        ("ssh.py --device cpu a", "takes asyncssh; install it with \"pip install 'dgpuhash[ssh]'"),
+        ("ssh.py --device cpu a", "takes asyncssh; pip install '.[ssh]' in a checkout, or "),
         (
             "slurm.py --device cpu",
-            "takes dask_jobqueue; install it with \"pip install 'dgpuhash[slurm]'",
+            "takes dask_jobqueue; pip install '.[slurm]' in a checkout, or ",
         ),
     ],
 )

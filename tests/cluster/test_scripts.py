@@ -56,8 +56,13 @@ def test_the_settings_do_not_end_the_shell_that_reads_them(folder):
     assert lines == ["goes on", "DEVICE=tpu: set it to cuda or cpu, or leave it out"]
 
 
-GPU_REMEDY = "install dgpuhash[cu13] (CUDA 12: [cu12]), or set DEVICE=cpu"
-UCX_REMEDY = "install dgpuhash[ucx], or start the scheduler with PROTOCOL=tcp"
+GPU_REMEDY = (
+    "pip install '.[cu13]' (CUDA 12: [cu12]) in a checkout, or 'FILE.whl[cu13]', or set DEVICE=cpu"
+)
+UCX_REMEDY = (
+    "pip install '.[ucx]' in a checkout, or 'FILE.whl[ucx]', or start the scheduler with "
+    "PROTOCOL=tcp"
+)
 
 
 @pytest.mark.parametrize(

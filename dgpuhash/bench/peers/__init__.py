@@ -22,7 +22,7 @@ from dgpuhash.bench.peers.duckdb import DuckDB
 from dgpuhash.bench.peers.ours import NumPy, Ours, Standing
 from dgpuhash.bench.peers.pandas import Pandas
 from dgpuhash.bench.peers.polars import Polars
-from dgpuhash.errors import SpecError
+from dgpuhash.errors import SpecError, install_command
 
 __all__ = [
     "COMPARED",
@@ -90,7 +90,7 @@ def measured_libraries(backend: Backend, compare: bool) -> Iterator[Library]:
     kinds = installed(_PEERS[backend.name]) if compare else []
     if compare and not kinds:
         raise SpecError(
-            "there is nothing to compare with: cuDF is not installed; install it with "
-            "\"pip install 'dgpuhash[cudf-cu13]'\", or leave out --compare"
+            "there is nothing to compare with: cuDF is not installed; "
+            f"{install_command('cudf-cu13')}; or leave out --compare"
         )
     return itertools.chain([Ours()], (kind() for kind in kinds))

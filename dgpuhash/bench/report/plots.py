@@ -12,7 +12,7 @@ from dgpuhash.bench.papers.drawn.table import DRAWN, as_asked
 from dgpuhash.bench.report.grid import bytes_text
 from dgpuhash.bench.report.of_papers import AXES, seeds_text
 from dgpuhash.bench.report.reading import Row
-from dgpuhash.errors import UnsupportedError
+from dgpuhash.errors import UnsupportedError, install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -435,7 +435,7 @@ def matplotlib_classes() -> tuple[Any, Any, Any]:
         from matplotlib.ticker import LogLocator, NullFormatter
     except ImportError as error:
         raise UnsupportedError(
-            f"plots need matplotlib ({error}); install it with \"pip install 'dgpuhash[bench]'\", "
-            "or leave them out with --no-plots"
+            f"plots need matplotlib ({error}); {install_command('bench')}; or leave them out with "
+            "--no-plots"
         ) from error
     return Figure, LogLocator, NullFormatter()

@@ -23,7 +23,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.distributed.cluster.broadcast import run_on_event_loops
 from dgpuhash.distributed.cluster.dask_internals import LoopRunner
 from dgpuhash.distributed.ingest.source import persisted_futures
-from dgpuhash.errors import SpecError, UnsupportedError
+from dgpuhash.errors import SpecError, UnsupportedError, install_command
 from dgpuhash.typing import Device
 
 _START_SECONDS = 120
@@ -157,8 +157,8 @@ def start(
         raise SpecError(f"{given} is for GPUs; leave it out, or give --device cuda")
     if protocol in ("ucx", "ucxx") and importlib.util.find_spec("distributed_ucxx") is None:
         raise UnsupportedError(
-            f"--protocol {protocol} takes distributed-ucxx; install it with "
-            "\"pip install 'dgpuhash[ucx]'\", or give --protocol tcp"
+            f"--protocol {protocol} takes distributed-ucxx; {install_command('ucx')}; or give "
+            "--protocol tcp"
         )
     options: dict[str, Any] = {"n_workers": count, "threads_per_worker": 1, "memory_limit": None}
     options |= {"dashboard_address": ":0", "silence_logs": logging.ERROR}

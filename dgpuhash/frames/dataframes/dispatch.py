@@ -9,7 +9,13 @@ from typing import Any
 import pandas as pd
 
 from dgpuhash.backend import device_of
-from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedError
+from dgpuhash.errors import (
+    DeviceError,
+    KeyTypeError,
+    ShapeError,
+    UnsupportedError,
+    install_command,
+)
 from dgpuhash.frames.dataframes import cudf_columns, pandas_take
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.interop import to_native
@@ -36,7 +42,7 @@ def frames_named(name: str) -> Frames:
         return CudfFrames()
     except ImportError as error:
         raise UnsupportedError(
-            "GPU frames need cuDF, which is not installed; pip install 'dgpuhash[cudf-cu13]', or "
+            f"GPU frames need cuDF, which is not installed; {install_command('cudf-cu13')}; or "
             "pass pandas frames with device='cuda' (keys on the GPU, rows on the host)"
         ) from error
 
