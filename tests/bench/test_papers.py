@@ -18,8 +18,7 @@ from dgpuhash.bench.papers.drawn import figure as figure_module
 from dgpuhash.bench.papers.drawn import work as work_module
 from dgpuhash.bench.papers.drawn.claims import CLAIMS, sentences
 from dgpuhash.bench.papers.drawn.figure import Figure, Line, mark_of
-from dgpuhash.bench.papers.drawn.others import chain_for, used
-from dgpuhash.bench.papers.drawn.table import DRAWN
+from dgpuhash.bench.papers.drawn.table import DRAWN, chain_for, used
 from dgpuhash.bench.papers.drawn.work import Batch
 from dgpuhash.bench.report import of_papers
 from dgpuhash.bench.report.grids import grids

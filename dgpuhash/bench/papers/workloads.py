@@ -12,9 +12,9 @@ from dgpuhash.backend import kernel_named
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.keys import Sample, draw, keys_of, uniform_floats
 from dgpuhash.bench.limits import cas_rate
-from dgpuhash.bench.papers.case import Case, Mix, Part
+from dgpuhash.bench.papers.case import Case, Mix
+from dgpuhash.bench.papers.drawn.table import DRAWN
 from dgpuhash.tables import BloomFilter, CountMap, HashMap, MultiMap
-from dgpuhash.tables.stores.mixed import Op
 
 _WARPCORE, _SLABHASH = "WarpCore's code, H200", "SlabHash's code, H200"
 _U4 = np.dtype("u4")
@@ -29,12 +29,8 @@ _ALLOCATED, _SEGMENT_ROWS = 2**20, 32
 _BLOCK_SLABS, _BLOCK_WORDS, _NO_SLAB = 1024, 32, 2**32 - 1
 _CHAIN = 0.6
 _BULK = {"build": 11.0, "search": 21.0, "absent": 20.6}
-# Shares of new inserts, erased keys, searches of stored and of absent keys (§VI-C).
-MIXES = {
-    "Γ0": ((0.5, 0.5, 0.0, 0.0), 11.7),
-    "Γ1": ((0.2, 0.2, 0.3, 0.3), 13.5),
-    "Γ2": ((0.1, 0.1, 0.4, 0.4), 14.7),
-}
+# G/s of the mixed batches of `slabhash-7`.
+_MIXED = {"Γ0": 11.7, "Γ1": 13.5, "Γ2": 14.7}
 _COUNTED = 2**27
 _DISTINCT = 2**24
 _EXPONENT = 1.2
@@ -124,20 +120,14 @@ def bucket_list(case: Case) -> Iterator[dict[str, Any]]:
                        source=_WARPCORE, **what)  # fmt: skip
 
 
-def parts_of(shares: tuple[float, ...]) -> list[Part]:
-    """Return parts of a batch with given shares."""
-    kinds = ((Op.INSERT, False), (Op.ERASE, True), (Op.FIND, True), (Op.FIND, False))
-    return [(op, there, each) for (op, there), each in zip(kinds, shares, strict=True)]
-
-
 def mixed(case: Case) -> Iterator[dict[str, Any]]:
     """Yield the rates of batches that insert, erase and search at once."""
     n = case.rows(_SLAB_ROWS)
     stored = case.keys(1, n)
     values = case.values(stored)
     table = _table(case, n, "slab", chain=_CHAIN)
-    for name, (shares, theirs) in MIXES.items():
-        batch = Mix(case, n, parts_of(shares))
+    for line in DRAWN["slabhash-7"].lines:
+        name, theirs, batch = line.name, _MIXED[line.name], Mix(case, n, line.mix)
 
         def refill() -> None:
             table.clear()

@@ -27,16 +27,6 @@ _FOOTPRINT_BITS = 3
 Setting = int | float | str | Callable[[float], float | None]
 
 
-def X(x: float) -> float:  # noqa: N802
-    """Return the position on the axis, for settings that vary along it."""
-    return x
-
-
-def at_least(least: float) -> Callable[[float], float | None]:
-    """Return the position on the axis from `least` on; below, there is no point."""
-    return lambda x: x if x >= least else None
-
-
 @dataclass(frozen=True)
 class Line:
     """One line of a figure.

@@ -1,14 +1,86 @@
-"""List all figures of the papers by name."""
+"""List the papers' figures by name, as `figures.toml` describes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import files
 from typing import Any
 
-from dgpuhash.bench.papers.drawn import others, thesis
-from dgpuhash.bench.papers.drawn.figure import has_grown
+from dgpuhash.bench.papers.drawn import work
+from dgpuhash.bench.papers.drawn.figure import Figure, Line, Setting, has_grown
+from dgpuhash.tables.stores.mixed import Op
 
-DRAWN = {figure.name: figure for figure in (*thesis.FIGURES, *others.FIGURES)}
+# Pairs of a slab of SlabHash, and the bytes of a pair and of a slab.
+_PER_SLAB, _PAIR, _SLAB = 15, 8, 128
+
+
+def used(chain: float) -> float:
+    """Return the share of their bytes that pairs take in slabs of a mean chain.
+
+    Keys of a bucket follow a Poisson distribution.
+
+    Examples
+    --------
+    >>> round(used(0.2), 2), round(used(0.7), 2)
+    (0.19, 0.61)
+    """
+    mean = _PER_SLAB * chain
+    slabs, share = 0.0, math.exp(-mean)
+    for keys in range(int(mean + 12 * math.sqrt(mean) + 20)):
+        slabs += share * max(1, -(-keys // _PER_SLAB))
+        share *= mean / (keys + 1)
+    return mean * _PAIR / (_SLAB * slabs)
+
+
+def chain_for(load: float) -> float | None:
+    """Return the mean chain whose slabs are used to a share; None where no chain is long enough."""
+    chains = [step / 20 for step in range(1, 81)]
+    return next((each for each in chains if used(each) >= load), None)
+
+
+# Settings that follow from the place on the axis.
+_VARYING: dict[str, Callable[[float], float | None]] = {
+    "x": lambda x: x,
+    "1 / x": lambda x: 1 / x,
+    "2 (x - 1)": lambda x: 2 * (x - 1),
+    "chain_for(x)": chain_for,
+    "space_for(x)": lambda x: 1 / used(x),
+}
+
+
+def _setting(value: Any) -> Setting:
+    """Return a setting of a line, a function where it varies."""
+    if isinstance(value, str) and value.startswith("x from "):
+        least = float(value.removeprefix("x from "))
+        return lambda x: x if x >= least else None
+    return _VARYING.get(value, value)
+
+
+def _line(label: str, row: dict[str, Any], mixes: dict[str, Any]) -> Line:
+    """Return the line of a row of `figures.toml`."""
+    flags = {name: row.pop(name) for name in ("in_order", "ordered_queries") if name in row}
+    mix = tuple((Op[op], stored, share) for op, stored, share in mixes[row.pop("mix", "")])
+    name, method = row.pop("name", label), row.pop("method")
+    settings = {setting: _setting(value) for setting, value in row.items()}
+    return Line(name, method, settings, mix=mix, **flags)
+
+
+def _figures() -> Iterator[Figure]:
+    """Yield the figures of `figures.toml`."""
+    table = tomllib.loads(files(__package__).joinpath("figures.toml").read_text(encoding="utf-8"))
+    mixes = {"": (), **table["mixes"]}
+    lines = {label: _line(label, row, mixes) for label, row in table["lines"].items()}
+    for row in table["figures"]:
+        if "lines" in row:
+            row["lines"] = tuple(lines[label] for label in row["lines"])
+            row["work"] = getattr(work, row.get("work", "pairs"))
+        sequences = {name: tuple(row[name]) for name in ("at", "verbs") if name in row}
+        yield Figure(**{**row, **sequences})
+
+
+DRAWN = {figure.name: figure for figure in _figures()}
 
 
 def as_asked(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
