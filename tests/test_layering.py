@@ -29,8 +29,8 @@ MOST_CODE = {
     "frames": 15_751,
     "tables": 11_771,
     "kmer": 10_986,
-    "bench": 9_379,
-    "cli": 3_989,
+    "bench": 9_157,
+    "cli": 3_738,
     "backend": 1_670,
     "dask": 710,
 }

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
 import click
 
-from dgpuhash.cli.cluster import client_for, scheduler_option
-from dgpuhash.cli.columns import columns_option, types_option
+from dgpuhash.cli.cluster import Scheduler, client_for
+from dgpuhash.cli.columns import Columns, KeyColumns, Types
+from dgpuhash.cli.signature import command, option
 from dgpuhash.cli.threads import threads_option
 
 
-@click.command()
-@click.argument("source")
-@columns_option("--on", required=True, help="Key columns.")
-@click.option("-o", "--output", required=True, help="Where to save the index, e.g. planes.dgph.")
-@columns_option("--columns", help="Columns to keep beside the keys.")
-@click.option(
-    "--unique/--duplicates",
-    default=None,
-    help="Insist on unique keys, or expect duplicates; found out without it.",
-)
-@click.option("--force", "overwrite", is_flag=True, help="Replace a saved index that is there.")
-@types_option
-@scheduler_option
 @threads_option
+@command
 def build(
     source: str,
-    on: list[str],
-    output: str,
-    columns: list[str] | None,
-    unique: bool | None,
-    overwrite: bool,
-    dtypes: tuple[tuple[str, str], ...],
-    scheduler: str | None,
+    *,
+    on: KeyColumns,
+    output: Annotated[str, option("-o", "--output")],
+    columns: Columns = None,
+    unique: Annotated[bool | None, option("--unique/--duplicates", default=None)] = None,
+    overwrite: Annotated[bool, option("--force")] = False,
+    dtypes: Types = (),
+    scheduler: Scheduler = None,
 ) -> None:
     """Build an index of SOURCE and save it.
 
     SOURCE is Parquet, CSV, JSON lines or Arrow: a path, a quoted glob or a URL.
+
+    Parameters
+    ----------
+    output : str
+        Where to save the index, e.g. planes.dgph.
+    columns : list of str, optional
+        Columns to keep beside the keys.
+    unique : bool, optional
+        Insist on unique keys, or expect duplicates; found out without it.
+    overwrite : bool
+        Replace a saved index that is there.
     """
     from dgpuhash.cli.files import read, write
     from dgpuhash.cli.progress import RowProgress

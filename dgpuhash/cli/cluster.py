@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib.util
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from dgpuhash.cli.group import Commands
+from dgpuhash.cli.signature import option
 from dgpuhash.cli.threads import check_threads_of_workers, threads_of_process
 from dgpuhash.errors import ExistsError, UnsupportedError, install_command
 
@@ -39,13 +40,13 @@ _PROGRAMS = {
 }
 
 
-def scheduler_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--scheduler`` to a command."""
-    return click.option(
-        "--scheduler",
+Scheduler = Annotated[
+    str | None,
+    option(
         metavar="ADDRESS",
         help="Run on this Dask cluster, e.g. tcp://host:8786; without it, in this process.",
-    )(command)
+    ),
+]
 
 
 @contextmanager

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
+from dgpuhash.cli.signature import option
 from dgpuhash.errors import SpecError
-
-
-def columns_option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return an option for column names.
-
-    Names are separated by commas, or the option is given several times.
-    """
-    return click.option(*names, type=ColumnNames(), multiple=True, callback=_flatten, **settings)
 
 
 def _flatten(
@@ -73,13 +65,15 @@ class ColumnTypes(click.ParamType):
         return name, dtype
 
 
-types_option = click.option(
-    "--dtype",
-    "dtypes",
-    type=ColumnTypes(),
-    multiple=True,
-    help="Type of a column, e.g. zip=str in CSV.",
-)
+Columns = Annotated[list[str] | None, option(type=ColumnNames(), multiple=True, callback=_flatten)]
+"""Names that are separated by commas, or the option is given several times."""
+KeyColumns = Annotated[
+    list[str], option(type=ColumnNames(), multiple=True, callback=_flatten, help="Key columns.")
+]
+Types = Annotated[
+    tuple[tuple[str, str], ...],
+    option("--dtype", type=ColumnTypes(), help="Type of a column, e.g. zip=str in CSV."),
+]
 
 
 class JoinKind(click.Choice[str]):

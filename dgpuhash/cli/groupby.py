@@ -6,12 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from dgpuhash.cli.cluster import client_for, scheduler_option
-from dgpuhash.cli.columns import Aggregate, AggregateCall, columns_option, types_option
+from dgpuhash.cli.cluster import Scheduler, client_for
+from dgpuhash.cli.columns import Aggregate, AggregateCall, KeyColumns, Types
+from dgpuhash.cli.signature import command, option
 from dgpuhash.cli.threads import threads_option
 from dgpuhash.errors import ColumnError, DgpuhashError, SpecError
 
@@ -26,59 +27,41 @@ _MOST_SHOWN = 40
 _WIDEST = 10_000
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True)
-@columns_option("--by", required=True, help="Key columns.")
-@click.option(
-    "--agg",
-    "aggregates",
-    type=AggregateCall(),
-    multiple=True,
-    required=True,
-    help="An aggregate and the name of its column, e.g. 'total=sum(price)', or 'n=count()' for the "
-    "number of rows. Options are written behind the column: 'top=quantile(price, q=0.9)'.",
-)
-@click.option(
-    "--sort/--no-sort",
-    default=True,
-    show_default=True,
-    help="Put groups in the order of their keys, in one partition.",
-)
-@click.option(
-    "--dropna/--keep-nulls",
-    default=True,
-    show_default=True,
-    help="Leave out rows with a null among their keys.",
-)
-@click.option(
-    "-o",
-    "--output",
-    help="A .parquet, .csv, .csv.gz, .jsonl or .arrow file, a directory of them such as "
-    "out.parquet/, or - for standard output (CSV; -.jsonl and -.arrow say otherwise). "
-    "Default: a table on the terminal.",
-)
-@click.option(
-    "--force", "overwrite", is_flag=True, help="Replace a file that is there; no directory."
-)
-@types_option
-@scheduler_option
 @threads_option
+@command
 def groupby(
     files: tuple[str, ...],
-    by: list[str],
-    aggregates: tuple[Aggregate, ...],
-    sort: bool,
-    dropna: bool,
-    output: str | None,
-    overwrite: bool,
-    dtypes: tuple[tuple[str, str], ...],
-    scheduler: str | None,
+    *,
+    by: KeyColumns,
+    aggregates: Annotated[tuple[Aggregate, ...], option("--agg", type=AggregateCall())],
+    sort: Annotated[bool, option("--sort/--no-sort")] = True,
+    dropna: Annotated[bool, option("--dropna/--keep-nulls")] = True,
+    output: Annotated[str | None, option("-o", "--output")] = None,
+    overwrite: Annotated[bool, option("--force")] = False,
+    dtypes: Types = (),
+    scheduler: Scheduler = None,
 ) -> None:
     """Aggregate the rows of FILES that have equal keys.
 
     FILES are Parquet, CSV, JSON lines or Arrow (paths, quoted globs or URLs). Their partitions pass
     by, and what is kept of them are the groups; aggregates such as median keep the rows of their
     columns.
+
+    Parameters
+    ----------
+    aggregates : tuple of Aggregate
+        An aggregate and the name of its column, e.g. 'total=sum(price)', or 'n=count()' for the
+        number of rows. Options are written behind the column: 'top=quantile(price, q=0.9)'.
+    sort : bool
+        Put groups in the order of their keys, in one partition.
+    dropna : bool
+        Leave out rows with a null among their keys.
+    output : str, optional
+        A .parquet, .csv, .csv.gz, .jsonl or .arrow file, a directory of them such as
+        out.parquet/, or - for standard output (CSV; -.jsonl and -.arrow say otherwise).
+        Default: a table on the terminal.
+    overwrite : bool
+        Replace a file that is there; no directory.
     """
     import dgpuhash
     from dgpuhash.cli.files import read, write

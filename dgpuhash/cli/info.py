@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import platform
 from importlib import metadata
-from typing import Any
+from typing import Annotated, Any
 
 import click
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.text import Text
 from dgpuhash import backend
 from dgpuhash.backend import cache
 from dgpuhash.cli.errors import one_line
+from dgpuhash.cli.signature import command, option
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.tables.stats import format_bytes
 
@@ -40,19 +41,22 @@ PACKAGES = [
 _VERBS = ("rc", "dc", "ud")
 
 
-@click.command()
-@click.argument("index", required=False)
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Show the workers of this Dask cluster, too, and what UCX has there.",
-)
-def info(index: str | None, scheduler: str | None) -> None:
+@command
+def info(
+    index: str | None = None,
+    *,
+    scheduler: Annotated[str | None, option(metavar="ADDRESS")] = None,
+) -> None:
     """Show versions and devices, or the contents of a saved INDEX.
 
     With INDEX, a saved index or table: its keys, columns, rows and bytes, of which only the
     manifest is read. Without: versions, backends, devices, the kernel cache, and with --scheduler
     the transports of UCX on each worker.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        Show the workers of this Dask cluster, too, and what UCX has there.
     """
     console = Console()
     if index is not None:

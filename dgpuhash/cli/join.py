@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import numpy as np
 
-from dgpuhash.cli.cluster import client_for, scheduler_option
-from dgpuhash.cli.columns import ColumnNames, JoinKind, columns_option, types_option
+from dgpuhash.cli.cluster import Scheduler, client_for
+from dgpuhash.cli.columns import ColumnNames, Columns, JoinKind, Types
+from dgpuhash.cli.signature import command, option
 from dgpuhash.cli.threads import threads_option
 from dgpuhash.errors import ColumnError, FormatError
+from dgpuhash.typing import MergeHow, Validate
 
 if TYPE_CHECKING:
     from dgpuhash.cli.progress import RowProgress
-    from dgpuhash.typing import MergeHow, Validate
 
 # Joins that keep rows of LEFT as they are.
 _FILTERS = ("semi", "anti")
@@ -30,84 +31,64 @@ _KEPT = {
 }  # fmt: skip
 
 
-@click.command()
-@click.argument("left")
-@click.argument("right")
-@columns_option(
-    "--on",
-    help="Key columns of both sides; of LEFT alone where a saved index has others. Default: those "
-    "of the saved index, else all that both sides have.",
-)
-@columns_option("--left-on", help="Key columns of LEFT, where the names differ.")
-@columns_option("--right-on", help="Key columns of RIGHT, in the same order.")
-@click.option(
-    "--how",
-    type=JoinKind(),
-    default="inner",
-    show_default=True,
-    help="Which rows without a partner are kept. semi and anti keep the rows of LEFT that have, "
-    "or have no, partner. Names of Dask, cuDF and SQL, as leftsemi and full, are known too.",
-)
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    help="A .parquet, .csv, .csv.gz, .jsonl or .arrow file, a directory of them such as "
-    "out.parquet/ (out/ has Parquet), or - for standard output (CSV; -.jsonl and -.arrow say "
-    "otherwise).",
-)
-@click.option(
-    "--validate",
-    type=click.Choice(["1:1", "1:m", "m:1", "m:m"]),
-    help="Insist that the keys of the side with a 1 are unique.",
-)
-@click.option(
-    "--indicator",
-    metavar="[NAME]",
-    is_flag=False,
-    flag_value="_merge",
-    help="Add a column with the side of each row: left_only, right_only or both. It is called "
-    "_merge, or by --indicator=NAME otherwise.",
-)
-@click.option(
-    "--nulls-equal",
-    is_flag=True,
-    help="Match null keys with null keys, as pandas does; by default they match none, as in SQL.",
-)
-@click.option(
-    "--suffixes",
-    type=ColumnNames(),
-    default="_x,_y",
-    show_default=True,
-    help="Endings for columns that both sides have.",
-)
-@click.option(
-    "--force", "overwrite", is_flag=True, help="Replace a file that is there; no directory."
-)
-@types_option
-@scheduler_option
 @threads_option
+@command
 def join(
     left: str,
     right: str,
-    on: list[str] | None,
-    left_on: list[str] | None,
-    right_on: list[str] | None,
-    how: MergeHow,
-    output: str,
-    validate: Validate | None,
-    indicator: str | None,
-    nulls_equal: bool,
-    suffixes: list[str],
-    overwrite: bool,
-    dtypes: tuple[tuple[str, str], ...],
-    scheduler: str | None,
+    *,
+    on: Columns = None,
+    left_on: Columns = None,
+    right_on: Columns = None,
+    how: Annotated[MergeHow, option(type=JoinKind())] = "inner",
+    output: Annotated[str, option("-o", "--output")],
+    validate: Annotated[
+        Validate | None, option(type=click.Choice(["1:1", "1:m", "m:1", "m:m"]))
+    ] = None,
+    indicator: Annotated[
+        str | None, option(metavar="[NAME]", is_flag=False, flag_value="_merge")
+    ] = None,
+    nulls_equal: bool = False,
+    suffixes: Annotated[
+        list[str], option(type=ColumnNames(), default="_x,_y", show_default=True, required=False)
+    ],
+    overwrite: Annotated[bool, option("--force")] = False,
+    dtypes: Types = (),
+    scheduler: Scheduler = None,
 ) -> None:
     """Join the rows of LEFT with those of RIGHT.
 
     Each side is files, Parquet, CSV, JSON lines or Arrow (a path, a quoted glob or a URL), or a
     saved index. One of them is held by the workers, RIGHT if possible, for right joins LEFT; the
     other passes by in partitions, and rows come in its order.
+
+    Parameters
+    ----------
+    on : list of str, optional
+        Key columns of both sides; of LEFT alone where a saved index has others. Default: those
+        of the saved index, else all that both sides have.
+    left_on : list of str, optional
+        Key columns of LEFT, where the names differ.
+    right_on : list of str, optional
+        Key columns of RIGHT, in the same order.
+    how : str
+        Which rows without a partner are kept. semi and anti keep the rows of LEFT that have,
+        or have no, partner. Names of Dask, cuDF and SQL, as leftsemi and full, are known too.
+    output : str
+        A .parquet, .csv, .csv.gz, .jsonl or .arrow file, a directory of them such as
+        out.parquet/ (out/ has Parquet), or - for standard output (CSV; -.jsonl and -.arrow say
+        otherwise).
+    validate : str, optional
+        Insist that the keys of the side with a 1 are unique.
+    indicator : str, optional
+        Add a column with the side of each row: left_only, right_only or both. It is called
+        _merge, or by --indicator=NAME otherwise.
+    nulls_equal : bool
+        Match null keys with null keys, as pandas does; by default they match none, as in SQL.
+    suffixes : list of str
+        Endings for columns that both sides have.
+    overwrite : bool
+        Replace a file that is there; no directory.
     """
     import pandas as pd
 

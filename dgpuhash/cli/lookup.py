@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from dgpuhash.cli.cluster import client_for, scheduler_option
+from dgpuhash.cli.cluster import Scheduler, client_for
+from dgpuhash.cli.signature import command, option
 from dgpuhash.cli.threads import threads_option
 from dgpuhash.errors import KeyTypeError, ShapeError
 
@@ -17,19 +18,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@click.command()
-@click.argument("index")
-@click.argument("keys", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "csv", "json"]),
-    default="table",
-    show_default=True,
-)
-@scheduler_option
 @threads_option
-def lookup(index: str, keys: tuple[str, ...], form: str, scheduler: str | None) -> None:
+@command
+def lookup(
+    index: str,
+    keys: tuple[str, ...],
+    *,
+    form: Annotated[Literal["table", "csv", "json"], option("--format")] = "table",
+    scheduler: Scheduler = None,
+) -> None:
     """Print the rows of the saved INDEX for KEYS.
 
     The exit code is 1 where there are none. KEYS that are - are read from standard input, a key a

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from dgpuhash.cli.kmer.options import (
-    build_options,
+    BuildSettings,
+    Device,
+    Force,
+    Mask,
+    Mode,
+    Order,
+    Output,
+    Placement,
+    ReferencePaths,
+    Rule,
+    Scheduler,
     bytes_of,
     client_of,
-    cluster_options,
-    device,
-    force,
     of_rule,
-    opened_taxonomy,
-    output,
-    placement_options,
     saved_as,
 )
 from dgpuhash.cli.kmer.progress import letter_progress
+from dgpuhash.cli.signature import command, option
 from dgpuhash.errors import SpecError
-from dgpuhash.typing import Device
 
 
 class _Lengths(click.ParamType):
@@ -39,83 +43,67 @@ class _Lengths(click.ParamType):
         return tuple(map(int, texts))
 
 
-_references = click.argument("references", nargs=-1, required=True, metavar="REFS...")
-
-
-@click.command()
-@_references
-@build_options
-@click.option(
-    "--distributions",
-    metavar="LENGTHS",
-    type=_Lengths(),
-    default=(),
-    help="[Kraken 2] Count how reads of these lengths are called, e.g. 100,150, for report "
-    "--abundance; REFS are read once more.",
-)
-@click.option(
-    "--max-db-size",
-    metavar="BYTES",
-    help="[Kraken 2] Leave out minimizers by their hashes until the index has e.g. 8GB; REFS are "
-    "read once more.",
-)
-@cluster_options
-@output
-@device
-@force
+@command
 def build(
-    references: tuple[str, ...],
-    output: str,
-    scheduler: str | None,
-    overwrite: bool,
-    distributions: tuple[int, ...],
-    max_db_size: str | None,
-    **settings: Any,
+    references: ReferencePaths,
+    *,
+    rule: Rule,
+    placement: Placement,
+    mask: Mask = "none",
+    order: Order = "path",
+    settings: BuildSettings,
+    distributions: Annotated[
+        tuple[int, ...], option(metavar="LENGTHS", type=_Lengths(), default=(), multiple=False)
+    ] = (),
+    max_db_size: Annotated[str | None, option(metavar="BYTES")] = None,
+    scheduler: Scheduler = None,
+    mode: Mode = "auto",
+    output: Output,
+    device: Device = "cpu",
+    overwrite: Force = False,
 ) -> None:
     """Index the sequences of REFS, to classify reads by.
 
     REFS are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders or URLs.
+
+    Parameters
+    ----------
+    distributions : tuple of int
+        [Kraken 2] Count how reads of these lengths are called, e.g. 100,150, for report
+        --abundance; REFS are read once more.
+    max_db_size : str, optional
+        [Kraken 2] Leave out minimizers by their hashes until the index has e.g. 8GB; REFS are
+        read once more.
     """
     from dgpuhash.tables.serialization import check_absent
 
     check_absent(output, overwrite=overwrite)
     start = time.perf_counter()
-    if distributions:
-        settings["distributions"] = distributions
+    more: dict[str, Any] = {"distributions": distributions} if distributions else {}
     if max_db_size is not None:
-        settings["max_db_size"] = bytes_of("--max-db-size", max_db_size)
-    if settings["rule"] != "kraken2" and (distributions or max_db_size):
+        more["max_db_size"] = bytes_of("--max-db-size", max_db_size)
+    if rule != "kraken2" and more:
         flag = "--distributions" if distributions else "--max-db-size"
         raise SpecError(f"{flag} is of the rule of Kraken 2; leave it out")
     with client_of(scheduler) as client:
-        index = built(references, client=client, **settings)
+        index = build_index(
+            references, rule, placement, settings, mask=mask, order=order, device=device,
+            client=client, mode=mode, **more,
+        )  # fmt: skip
         saved_as(index, output, overwrite)
     _report(index, output, start)
 
 
-def built(
-    references: tuple[str, ...],
-    *,
-    rule: str,
-    taxonomy: str | None,
-    gtdb: tuple[str, ...],
-    accessions: tuple[str, ...],
-    allow_unplaced: int,
-    mask: str,
-    order: str,
-    device: Device,
-    client: Any,
-    mode: str,
-    **given: Any,
-) -> Any:
-    """Build the index of references that a command's options describe."""
+def build_index(
+    references: tuple[str, ...], rule: str, placement: Placement, settings: dict[str, Any], *,
+    mask: str, order: str, client: Any, **more: Any,
+) -> Any:  # fmt: skip
+    """Return the index of references that the options of a command ask for."""
     from dgpuhash.kmer import MinimizerIndex, SketchIndex
     from dgpuhash.kmer.references import References
 
-    settings = of_rule(rule, given)
-    # What is left is of build alone.
-    settings |= given
-    tree = opened_taxonomy(taxonomy, gtdb)
+    chosen = of_rule(rule, settings)
+    tree = placement.tree()
     if tree is None and rule == "kraken2":
         raise SpecError(
             "the rule of Kraken 2 needs a taxonomy; name the folder of NCBI's files with "
@@ -123,13 +111,12 @@ def built(
         )
     kind: Any = SketchIndex if rule == "metacache" else MinimizerIndex
     with letter_progress() as progress:
-        told = progress.of(lambda: read.letters)
-        read = References(references, mask=mask, order=order, progress=told)
+        count = progress.of(lambda: read.letters)
+        read = References(references, mask=mask, order=order, progress=count)
         # Workers read the files of the same references.
         index = kind.build(
-            read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced,
-            device=device, client=client, mode=mode, mask=mask, order=order, progress=told,
-            **settings,
+            read, taxonomy=tree, client=client, mask=mask, order=order, progress=count,
+            **placement.of_targets, **chosen, **more,
         )  # fmt: skip
     _tell_notes(read.notes)
     if client is not None:
@@ -137,27 +124,24 @@ def built(
     return index
 
 
-@click.command()
-@click.argument("db")
-@_references
-@placement_options
-@click.option("-o", "--output", help="Where to save instead of DB.")
-@device
-@force
+@command
 def add(
     db: str,
-    references: tuple[str, ...],
-    taxonomy: str | None,
-    gtdb: tuple[str, ...],
-    accessions: tuple[str, ...],
-    allow_unplaced: int,
-    output: str | None,
-    device: Device,
-    overwrite: bool,
+    references: ReferencePaths,
+    *,
+    placement: Placement,
+    output: Annotated[str | None, option("-o", "--output")] = None,
+    device: Device = "cpu",
+    overwrite: Force = False,
 ) -> None:
     """Add the sequences of REFS to DB; numbering continues after its last sequence.
 
     --taxonomy or --gtdb is needed for taxa that DB does not have.
+
+    Parameters
+    ----------
+    output : str, optional
+        Where to save instead of DB.
     """
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.references import References
@@ -166,7 +150,7 @@ def add(
     if output is not None:
         check_absent(output, overwrite=overwrite)
     start = time.perf_counter()
-    tree = opened_taxonomy(taxonomy, gtdb)
+    tree = placement.tree()
     index = load_index(db, device)
     lost = lost_distributions(index)
     with letter_progress() as progress:
@@ -174,7 +158,7 @@ def add(
             references, mask=index.settings.mask, order=index.settings.order,
             known=index.targets, progress=progress.of(lambda: read.letters),
         )  # fmt: skip
-        index.add(read, taxonomy=tree, accessions=accessions, allow_unplaced=allow_unplaced)
+        index.add(read, taxonomy=tree, **placement.of_targets)
     _tell_notes([*read.notes, *lost])
     saved_as(index, output or db, overwrite or output is None)
     _report(index, output or db, start)
@@ -204,27 +188,31 @@ def _report(index: Any, output: str, start: float) -> None:
     )
 
 
-@click.command()
-@click.argument("db")
-@click.option("--targets", is_flag=True, help="A line for each sequence.")
-@click.option("--lineages", is_flag=True, help="The ranked lineage of each sequence.")
-@click.option("--report", is_flag=True, help="[Kraken 2] How many minimizers taxa have.")
-@click.option("--provenance", is_flag=True, help="When and how it was made, of which files.")
-@click.option(
-    "--distribution",
-    type=int,
-    metavar="LENGTH",
-    help="[Kraken 2] How reads of this length are called, as Bracken's files have it.",
-)
+@command
 def inspect(
     db: str,
-    targets: bool,
-    lineages: bool,
-    report: bool,
-    provenance: bool,
-    distribution: int | None,
+    *,
+    targets: bool = False,
+    lineages: bool = False,
+    report: bool = False,
+    provenance: bool = False,
+    distribution: Annotated[int | None, option(metavar="LENGTH")] = None,
 ) -> None:
-    """Print the references and settings of DB."""
+    """Print the references and settings of DB.
+
+    Parameters
+    ----------
+    targets : bool
+        A line for each sequence.
+    lineages : bool
+        The ranked lineage of each sequence.
+    report : bool
+        [Kraken 2] How many minimizers taxa have.
+    provenance : bool
+        When and how it was made, of which files.
+    distribution : int, optional
+        [Kraken 2] How reads of this length are called, as Bracken's files have it.
+    """
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.databases.provenance import provenance_lines
 

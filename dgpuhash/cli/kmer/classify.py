@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from dgpuhash.cli.kmer.build import built
+from dgpuhash.cli.kmer.build import build_index
 from dgpuhash.cli.kmer.options import (
-    build_options,
-    call_options,
+    BuildSettings,
+    CallSettings,
+    Device,
+    Force,
+    Mask,
+    Mode,
+    Order,
+    Pairing,
+    Placement,
+    ReadPaths,
+    ReportStyle,
+    Rule,
+    Scheduler,
     client_of,
-    cluster_options,
-    device,
-    force,
     of_rule,
-    read_options,
 )
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
+from dgpuhash.cli.signature import command, option
 from dgpuhash.errors import SpecError
-from dgpuhash.typing import Device, IndexMode
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.classify import Classification
@@ -33,105 +40,79 @@ _PLACES = ("output", "report", "abundance_output", "krona", "cami", *_OF_READS)
 _NOWHERE = "/dev/null"
 
 
-def _output_options(command: Any) -> Any:
-    """Add the options that choose output files to a command."""
-    options = (
-        click.option(
-            "-o",
-            "--output",
-            help="Calls of reads; - is the standard output, the default without other outputs.",
-        ),
-        click.option(
-            "--format",
-            "form",
-            type=click.Choice(["table", "tsv", "kraken", "metacache", "parquet"]),
-            help="Of calls: table by MetaCache's rule, kraken by Kraken 2's.",
-        ),
-        click.option("--use-names", is_flag=True, help="Names beside taxids in calls."),
-        click.option("--report", help="Reads by taxon, as Kraken 2 reports them."),
-        click.option(
-            "--report-style",
-            type=click.Choice(["kraken", "mpa"]),
-            default="kraken",
-            show_default=True,
-            help="mpa: paths of names, as MetaPhlAn has.",
-        ),
-        click.option(
-            "--report-zero-counts", is_flag=True, help="Lines of taxa without reads, too."
-        ),
-        click.option(
-            "--report-minimizer-data",
-            is_flag=True,
-            help="[Kraken 2] Minimizers of reads, and distinct ones, in two more columns.",
-        ),
-        click.option(
-            "--minimum-minimizers",
-            type=click.IntRange(0),
-            default=0,
-            show_default=True,
-            help="[Kraken 2] In reports and profiles, count reads of a taxon with fewer distinct "
-            "minimizers for the next one above.",
-        ),
-        click.option(
-            "--abundance", metavar="RANKS", help="Estimate reads of these, e.g. species,genus."
-        ),
-        click.option("--abundance-output", help="Where to write that; default -."),
-        click.option("--krona", help="Reads by taxon as text, for ktImportText of Krona."),
-        click.option("--cami", help="A profile in CAMI's format, version 0.10."),
-        click.option("--biom", help="A BIOM 1.0 table of taxa, in JSON; one column a sample."),
-        click.option(
-            "--classified-out",
-            help="Reads with a call; of pairs # is _1 and _2 in two files, as of Kraken 2.",
-        ),
-        click.option("--unclassified-out", help="Reads without a call, likewise."),
-        click.option(
-            "--samples",
-            metavar="FILE",
-            help="Table of sample, r1 and r2 in place of READS; names of outputs have {sample}.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @dataclass(frozen=True, slots=True)
 class _Outputs:
-    """Output files of one sample, by kind."""
+    """Output files of one sample, by kind.
 
-    output: str | None
-    form: Literal["table", "tsv", "kraken", "metacache", "parquet"] | None
-    use_names: bool
-    report: str | None
-    report_style: Literal["kraken", "mpa"]
-    report_zero_counts: bool
-    report_minimizer_data: bool
-    minimum_minimizers: int
-    abundance: tuple[str, ...]
-    abundance_output: str | None
-    krona: str | None
-    cami: str | None
-    biom: str | None
-    classified_out: str | None
-    unclassified_out: str | None
-    overwrite: bool
+    Attributes
+    ----------
+    output : str, optional
+        Calls of reads; - is the standard output, the default without other outputs.
+    form : str, optional
+        Of calls: table by MetaCache's rule, kraken by Kraken 2's.
+    use_names : bool
+        Names beside taxids in calls.
+    report : str, optional
+        Reads by taxon, as Kraken 2 reports them.
+    report_zero_counts : bool
+        Lines of taxa without reads, too.
+    report_minimizer_data : bool
+        [Kraken 2] Minimizers of reads, and distinct ones, in two more columns.
+    minimum_minimizers : int
+        [Kraken 2] In reports and profiles, count reads of a taxon with fewer distinct
+        minimizers for the next one above.
+    abundance : str, optional
+        Estimate reads of these, e.g. species,genus.
+    abundance_output : str, optional
+        Where to write that; default -.
+    krona : str, optional
+        Reads by taxon as text, for ktImportText of Krona.
+    cami : str, optional
+        A profile in CAMI's format, version 0.10.
+    biom : str, optional
+        A BIOM 1.0 table of taxa, in JSON; one column a sample.
+    classified_out : str, optional
+        Reads with a call; of pairs # is _1 and _2 in two files, as of Kraken 2.
+    unclassified_out : str, optional
+        Reads without a call, likewise.
+    samples : str, optional
+        Table of sample, r1 and r2 in place of READS; names of outputs have {sample}.
+    """
 
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> _Outputs:
-        """Take the output options out of a command's arguments."""
-        ranks = tuple(filter(None, (given.pop("abundance") or "").split(",")))
-        made = cls(abundance=ranks, **{name: given.pop(name) for name in _NAMES})
-        if made.abundance_output and not ranks:
+    output: Annotated[str | None, option("-o", "--output")] = None
+    form: Annotated[
+        Literal["table", "tsv", "kraken", "metacache", "parquet"] | None, option("--format")
+    ] = None
+    use_names: bool = False
+    report: str | None = None
+    report_style: ReportStyle = "kraken"
+    report_zero_counts: bool = False
+    report_minimizer_data: bool = False
+    minimum_minimizers: Annotated[int, option(type=click.IntRange(0))] = 0
+    abundance: Annotated[str | None, option(metavar="RANKS")] = None
+    abundance_output: str | None = None
+    krona: str | None = None
+    cami: str | None = None
+    biom: str | None = None
+    classified_out: str | None = None
+    unclassified_out: str | None = None
+    samples: Annotated[str | None, option(metavar="FILE")] = None
+
+    def completed(self) -> _Outputs:
+        """Return those with standard output where none is named."""
+        if self.abundance_output and not self.ranks:
             raise SpecError("--abundance-output without --abundance; name ranks, e.g. species")
         changes: dict[str, Any] = {}
-        if ranks and made.abundance_output is None:
+        if self.ranks and self.abundance_output is None:
             changes["abundance_output"] = "-"
-        if not (made.paths or ranks or made.biom):
+        if not (self.paths or self.ranks or self.biom):
             changes["output"] = "-"
-        return made.replaced(changes)
-
-    def replaced(self, changes: dict[str, Any]) -> _Outputs:
         return replace(self, **changes)
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """Ranks whose reads are estimated."""
+        return tuple(filter(None, (self.abundance or "").split(",")))
 
     @property
     def paths(self) -> dict[str, str]:
@@ -146,15 +127,17 @@ class _Outputs:
 
     def of_sample(self, name: str) -> _Outputs:
         """Return the outputs of one sample, with its name in the paths."""
-        return self.replaced({key: path.replace(_SAMPLE, name) for key, path in self.paths.items()})
+        return replace(
+            self, **{key: path.replace(_SAMPLE, name) for key, path in self.paths.items()}
+        )
 
-    def check(self, *, paired: bool) -> None:
+    def check(self, *, paired: bool, overwrite: bool) -> None:
         """Raise before any work if an output cannot be written."""
         from dgpuhash.kmer.formats.classified import mates_targets
         from dgpuhash.kmer.formats.outputs import STDOUT, check_output
         from dgpuhash.kmer.taxonomy.ranks import slot_of
 
-        for rank in self.abundance:
+        for rank in self.ranks:
             slot_of(rank)
         paths = [] if self.biom is None else [self.biom]
         for name, path in self.paths.items():
@@ -165,11 +148,10 @@ class _Outputs:
             where = "the standard output" if twice[0] == STDOUT else twice[0]
             raise SpecError(f"two outputs go to {where}; give each a name of its own")
         for path in paths:
-            check_output(path, overwrite=self.overwrite)
+            check_output(path, overwrite=overwrite)
 
-    def write(self, found: Classification, sample: str) -> None:
+    def write(self, found: Classification, sample: str, *, overwrite: bool) -> None:
         """Classify the reads once and write all outputs."""
-        overwrite = self.overwrite
         if self.output or self.classified_out or self.unclassified_out:
             found.write(
                 self.output, form=self.form, use_names=self.use_names,
@@ -182,60 +164,50 @@ class _Outputs:
                 overwrite=overwrite,
             )  # fmt: skip
         if self.abundance_output is not None:
-            found.write_abundances(self.abundance_output, self.abundance, overwrite=overwrite)
+            found.write_abundances(self.abundance_output, self.ranks, overwrite=overwrite)
         if self.krona is not None:
             found.write_krona(self.krona, overwrite=overwrite)
         if self.cami is not None:
             found.write_cami(self.cami, sample=sample, overwrite=overwrite)
 
 
-_NAMES = [name for name in _Outputs.__slots__ if name != "abundance"]
-
-
-@click.command()
-@click.argument("db")
-@click.argument("reads", nargs=-1, metavar="[READS]...")
-@read_options
-@click.option(
-    "--rule",
-    type=click.Choice(["metacache", "kraken2"]),
-    help="The rule that DB must have; default: whichever it has.",
-)
-@click.option(
-    "--server",
-    metavar="ADDRESS",
-    help="Send READS to this server, which kmer serve started; DB is its name there.",
-)
-@_output_options
-@call_options
-@cluster_options
-@device
-@force
+@command
 def classify(
     db: str,
-    reads: tuple[str, ...],
-    rule: str | None,
-    server: str | None,
-    scheduler: str | None,
-    mode: IndexMode,
-    device: Device,
-    **given: Any,
+    reads: ReadPaths = (),
+    *,
+    pairing: Pairing,
+    rule: Annotated[Literal["metacache", "kraken2"] | None, option()] = None,
+    server: Annotated[str | None, option(metavar="ADDRESS")] = None,
+    outputs: _Outputs,
+    settings: CallSettings,
+    scheduler: Scheduler = None,
+    mode: Mode = "auto",
+    device: Device = "cpu",
+    overwrite: Force = False,
 ) -> None:
     """Classify READS by DB, an index that build made.
 
     With --server DB is loaded already: start kmer serve once, and classify many samples by it.
 
     READS are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
+
+    Parameters
+    ----------
+    rule : str, optional
+        The rule that DB must have; default: whichever it has.
+    server : str, optional
+        Send READS to this server, which kmer serve started; DB is its name there.
     """
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.index_file import rule_of
 
-    work = _Work.of(reads, given)
+    work = _Work.of(reads, pairing, outputs.completed(), overwrite)
 
     def options_by(there: str) -> dict[str, Any]:
         if rule not in (None, there):
             raise SpecError(f"{db} was built by --rule {there}, and --rule {rule} was asked for")
-        options = of_rule(there, given)
+        options = of_rule(there, settings)
         work.check(there)
         return options
 
@@ -254,39 +226,39 @@ def classify(
         work.classify(load_index(db, device, client=client, mode=mode), options)
 
 
-@click.command()
-@click.argument("reads", nargs=-1, metavar="[READS]...")
-@click.option(
-    "--references",
-    multiple=True,
-    required=True,
-    metavar="REFS",
-    help="What to index: as REFS of build; may be repeated.",
-)
-@read_options
-@build_options
-@_output_options
-@call_options
-@cluster_options
-@device
-@force
+@command
 def run(
-    reads: tuple[str, ...],
-    references: tuple[str, ...],
-    rule: str,
-    scheduler: str | None,
-    mode: IndexMode,
-    **given: Any,
+    reads: ReadPaths = (),
+    *,
+    references: Annotated[tuple[str, ...], option(metavar="REFS")],
+    pairing: Pairing,
+    rule: Rule,
+    placement: Placement,
+    mask: Mask = "none",
+    order: Order = "path",
+    build: BuildSettings,
+    outputs: _Outputs,
+    call: CallSettings,
+    scheduler: Scheduler = None,
+    mode: Mode = "auto",
+    device: Device = "cpu",
+    overwrite: Force = False,
 ) -> None:
-    """Index references and classify READS by them; the index is not saved."""
-    from dgpuhash.cli.kmer.options import BUILD_NAMES
+    """Index references and classify READS by them; the index is not saved.
 
-    work = _Work.of(reads, given)
-    settings = {name: given.pop(name) for name in BUILD_NAMES}
-    options = of_rule(rule, given)
+    Parameters
+    ----------
+    references : tuple of str
+        What to index: as REFS of build; may be repeated.
+    """
+    work = _Work.of(reads, pairing, outputs.completed(), overwrite)
+    options = of_rule(rule, call)
     work.check(rule)
     with client_of(scheduler) as client:
-        index = built(references, rule=rule, client=client, mode=mode, **settings)
+        index = build_index(
+            references, rule, placement, build, mask=mask, order=order, device=device,
+            client=client, mode=mode,
+        )  # fmt: skip
         work.classify(index, options)
 
 
@@ -298,27 +270,28 @@ class _Work:
     is_interleaved: bool
     name_check: bool
     outputs: _Outputs
+    overwrite: bool
 
     @classmethod
-    def of(cls, reads: tuple[str, ...], given: dict[str, Any]) -> _Work:
-        """Take the samples and outputs out of a command's arguments."""
-        table = given.pop("samples")
-        paired, interleaved = given.pop("paired"), given.pop("interleaved")
-        name_check = not given.pop("no_name_check")
-        outputs = _Outputs.of(given)
+    def of(
+        cls, reads: tuple[str, ...], pairing: Pairing, outputs: _Outputs, overwrite: bool
+    ) -> _Work:
+        """Return what the options of a command say."""
+        paired, interleaved = pairing.paired, pairing.interleaved
+        more = interleaved, not pairing.no_name_check, outputs, overwrite
         if paired and interleaved:
             raise SpecError("--paired takes two files, and --interleaved one; pass one of both")
-        if table is not None:
+        if outputs.samples is not None:
             if reads or paired:
                 raise SpecError("--samples names the files; leave out READS and --paired")
-            return cls(_samples_of(table, outputs), interleaved, name_check, outputs)
+            return cls(_samples_of(outputs.samples, outputs), *more)
         if not reads:
             raise SpecError("no READS; name files, or a table of them with --samples")
         if paired and len(reads) % 2:
             raise SpecError(f"--paired and {len(reads)} READS; name a file of mates for each")
         mates = reads[1::2] if paired else None
         samples: Any = [("", reads[::2] if paired else reads, mates)]
-        return cls(samples, interleaved, name_check, outputs)
+        return cls(samples, *more)
 
     def check(self, rule: str) -> None:
         """Raise before any work if an output cannot be written."""
@@ -331,13 +304,15 @@ class _Work:
         if self.outputs.minimum_minimizers:
             if rule != "kraken2":
                 raise SpecError("--minimum-minimizers is of the rule of Kraken 2; leave it out")
-            if not (self.outputs.are_of_taxa or self.outputs.abundance):
+            if not (self.outputs.are_of_taxa or self.outputs.ranks):
                 raise SpecError(
                     "--minimum-minimizers changes reports and profiles, and no call; name one, "
                     "e.g. --report FILE"
                 )
         for name, _, mates in self.samples:
-            self._outputs(name).check(paired=self.is_interleaved or mates is not None)
+            self._outputs(name).check(
+                paired=self.is_interleaved or mates is not None, overwrite=self.overwrite
+            )
 
     def _outputs(self, name: str) -> _Outputs:
         return self.outputs.of_sample(name) if name else self.outputs
@@ -367,13 +342,13 @@ class _Work:
                     minimum_minimizers=self.outputs.minimum_minimizers, **options,
                 )  # fmt: skip
                 title = name or Path(firsts[0]).name.split(".")[0]
-                self._outputs(name).write(classified, title)
+                self._outputs(name).write(classified, title, overwrite=self.overwrite)
                 if biom is not None:
                     _, *columns[title] = classified.by_taxon()
             found.append((name, classified.summary()))
         if biom is not None:
             lines = biom_lines(index.taxonomy, columns)
-            write_lines(biom, lines, overwrite=self.outputs.overwrite)
+            write_lines(biom, lines, overwrite=self.overwrite)
         _show(found)
 
 

@@ -3,65 +3,54 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
 import click
 
-from dgpuhash.cli.kmer.options import bytes_of, client_of, force, output, saved_as
+from dgpuhash.cli.kmer.options import Force, Output, bytes_of, client_of, saved_as
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
+from dgpuhash.cli.signature import command, option
 from dgpuhash.typing import Device
 
 
-@click.command()
-@click.argument("sources", nargs=-1, required=True)
-@click.option("-k", "k", default=31, show_default=True, help="Letters of a k-mer, 1 to 64.")
-@output
-@click.option(
-    "--no-canonical",
-    "canonical",
-    flag_value=False,
-    default=True,
-    type=bool,
-    help="Count a k-mer and its reverse complement apart.",
-)
-@click.option("--min-count", default=1, show_default=True, help="Leave out rarer k-mers.")
-@click.option("--max-count", type=int, help="Leave out k-mers of higher counts.")
-@click.option(
-    "--min-quality", default=0, show_default=True, help="Mask letters of a lower quality."
-)
-@click.option(
-    "--memory",
-    metavar="BYTES",
-    help="E.g. 4GiB: what is more passes through temporary files.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    show_default=True,
-    help="Where to count.",
-)
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Count on the workers of this Dask cluster, e.g. tcp://host:8786; they read the files.",
-)
-@force
+@command
 def count(
     sources: tuple[str, ...],
-    k: int,
-    output: str,
-    canonical: bool,
-    min_count: int,
-    max_count: int | None,
-    min_quality: int,
-    memory: str | None,
-    device: Device,
-    scheduler: str | None,
-    overwrite: bool,
+    *,
+    k: int = 31,
+    output: Output,
+    canonical: Annotated[
+        bool,
+        option("--no-canonical", flag_value=False, type=bool, is_flag=None, show_default=None),
+    ] = True,
+    min_count: int = 1,
+    max_count: int | None = None,
+    min_quality: int = 0,
+    memory: Annotated[str | None, option(metavar="BYTES")] = None,
+    device: Annotated[Device, option(help="Where to count.")] = "cpu",
+    scheduler: Annotated[str | None, option(metavar="ADDRESS")] = None,
+    overwrite: Force = False,
 ) -> None:
     """Count the k-mers of SOURCES and save them.
 
     SOURCES are FASTA or FASTQ, plain or compressed: paths, quoted globs, folders, URLs or -.
+
+    Parameters
+    ----------
+    k : int
+        Letters of a k-mer, 1 to 64.
+    canonical : bool
+        Count a k-mer and its reverse complement apart.
+    min_count : int
+        Leave out rarer k-mers.
+    max_count : int, optional
+        Leave out k-mers of higher counts.
+    min_quality : int
+        Mask letters of a lower quality.
+    memory : str, optional
+        E.g. 4GiB: what is more passes through temporary files.
+    scheduler : str, optional
+        Count on the workers of this Dask cluster, e.g. tcp://host:8786; they read the files.
     """
     from dgpuhash.kmer import KmerCounts
     from dgpuhash.kmer.sequences.files import files_of

@@ -6,39 +6,50 @@ from typing import Any
 
 import click
 
-from dgpuhash.cli.kmer.options import client_of, cluster_options, device, of_rule, size_options
+from dgpuhash.cli.kmer.options import (
+    BuildSettings,
+    Device,
+    Mask,
+    Mode,
+    ReferencePaths,
+    Rule,
+    Scheduler,
+    client_of,
+    of_rule,
+)
 from dgpuhash.cli.kmer.progress import letter_progress
-from dgpuhash.typing import Device
+from dgpuhash.cli.signature import command
 
 
-@click.command()
-@click.argument("references", nargs=-1, required=True, metavar="REFS...")
-@size_options
-@click.option("--quick", is_flag=True, help="By the files' sizes alone, within 40 percent.")
-@cluster_options
-@device
+@command
 def estimate(
-    references: tuple[str, ...],
-    rule: str,
-    mask: str,
-    quick: bool,
-    scheduler: str | None,
-    mode: str,
-    device: Device,
-    **given: Any,
+    references: ReferencePaths,
+    *,
+    rule: Rule,
+    mask: Mask = "none",
+    settings: BuildSettings,
+    quick: bool = False,
+    scheduler: Scheduler = None,
+    mode: Mode = "auto",
+    device: Device = "cpu",
 ) -> None:
     """Print how many bytes an index of REFS takes, and whether its build fits the memory.
 
     All letters are read, unless --quick; numbers are within 15 percent.
+
+    Parameters
+    ----------
+    quick : bool
+        By the files' sizes alone, within 40 percent.
     """
     from dgpuhash.kmer import MinimizerIndex, SketchIndex
     from dgpuhash.kmer.references import References
 
-    settings = of_rule(rule, given)
+    chosen = of_rule(rule, settings)
     kind: Any = SketchIndex if rule == "metacache" else MinimizerIndex
     with client_of(scheduler) as client, letter_progress() as progress:
         read = References(references, mask=mask, progress=progress.letters)
         made = kind.estimate(
-            read, quick=quick, device=device, client=client, mode=mode, mask=mask, **settings
+            read, quick=quick, device=device, client=client, mode=mode, mask=mask, **chosen
         )
     click.echo("\n".join(made.lines()))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from dgpuhash.cli.kmer.options import force, opened_taxonomy, read_options
+from dgpuhash.cli.kmer.options import Force, Pairing, ReportStyle, opened_taxonomy
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
+from dgpuhash.cli.signature import command, option
 from dgpuhash.errors import SpecError
 
 if TYPE_CHECKING:
@@ -18,76 +20,68 @@ if TYPE_CHECKING:
 _MATE = "#"
 
 
-def _taxonomy_options(command: Any) -> Any:
-    """Add the options that name a taxonomy, or an index with one."""
-    options = (
-        click.option("--db", help="The index that made the calls."),
-        click.option("--taxonomy", metavar="DIR", help="Folder of NCBI's files instead of --db."),
-        click.option("--gtdb", multiple=True, metavar="FILE", help="GTDB's taxonomy instead."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Index or taxonomy that has the names of calls.
+
+    Attributes
+    ----------
+    db : str, optional
+        The index that made the calls.
+    taxonomy : str, optional
+        Folder of NCBI's files instead of --db.
+    gtdb : tuple of str
+        GTDB's taxonomy instead.
+    """
+
+    db: str | None = None
+    taxonomy: Annotated[str | None, option(metavar="DIR")] = None
+    gtdb: Annotated[tuple[str, ...], option(metavar="FILE")] = ()
+
+    def labels(self) -> Labels | None:
+        """Return the names of taxa for calls; None without a taxonomy."""
+        from dgpuhash.kmer.formats.labels import Labels
+        from dgpuhash.kmer.index_file import read_index
+        from dgpuhash.kmer.references import Targets
+
+        if self.db is not None and (self.taxonomy or self.gtdb):
+            raise SpecError("--db has a taxonomy of its own; leave out --taxonomy and --gtdb")
+        if self.db is not None:
+            saved = read_index(self.db)
+            return Labels(saved.taxonomy, saved.targets)
+        tree = opened_taxonomy(self.taxonomy, self.gtdb)
+        return None if tree is None else Labels(tree, Targets.none())
 
 
-def _labels_of(db: str | None, taxonomy: str | None, gtdb: tuple[str, ...]) -> Labels | None:
-    """Return the names of taxa for calls; None without a taxonomy."""
-    from dgpuhash.kmer.formats.labels import Labels
-    from dgpuhash.kmer.index_file import read_index
-    from dgpuhash.kmer.references import Targets
-
-    if db is not None and (taxonomy or gtdb):
-        raise SpecError("--db has a taxonomy of its own; leave out --taxonomy and --gtdb")
-    if db is not None:
-        saved = read_index(db)
-        return Labels(saved.taxonomy, saved.targets)
-    tree = opened_taxonomy(taxonomy, gtdb)
-    return None if tree is None else Labels(tree, Targets.none())
-
-
-@click.command()
-@click.argument("calls", nargs=-1, required=True)
-@_taxonomy_options
-@click.option("-o", "--output", default="-", show_default=True, help="Where to write the report.")
-@click.option(
-    "--report-style",
-    "style",
-    type=click.Choice(["kraken", "mpa"]),
-    default="kraken",
-    show_default=True,
-    help="mpa: paths of names, as MetaPhlAn has.",
-)
-@click.option("--report-zero-counts", is_flag=True, help="Lines of taxa without reads, too.")
-@click.option(
-    "--abundance",
-    metavar="RANK",
-    help="Estimate reads of a rank instead, as Bracken does, e.g. species; --db has distributions.",
-)
-@click.option("--read-length", type=int, help="Of --abundance; default: the only one in --db.")
-@click.option(
-    "--threshold",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    help="Of --abundance: leave out taxa with fewer reads.",
-)
-@force
+@command
 def report(
     calls: tuple[str, ...],
-    db: str | None,
-    taxonomy: str | None,
-    gtdb: tuple[str, ...],
-    output: str,
-    style: str,
-    report_zero_counts: bool,
-    abundance: str | None,
-    read_length: int | None,
-    threshold: int,
-    overwrite: bool,
+    *,
+    named: _Named,
+    output: Annotated[str, option("-o", "--output")] = "-",
+    style: ReportStyle = "kraken",
+    report_zero_counts: bool = False,
+    abundance: Annotated[str | None, option(metavar="RANK")] = None,
+    read_length: int | None = None,
+    threshold: Annotated[int, option(type=click.IntRange(0))] = 10,
+    overwrite: Force = False,
 ) -> None:
     """Report reads by taxon from the files CALLS that `classify` wrote.
 
     With --abundance: a table of taxa of a rank and the reads that are estimated to be theirs.
+
+    Parameters
+    ----------
+    output : str
+        Where to write the report.
+    report_zero_counts : bool
+        Lines of taxa without reads, too.
+    abundance : str, optional
+        Estimate reads of a rank instead, as Bracken does, e.g. species; --db has distributions.
+    read_length : int, optional
+        Of --abundance; default: the only one in --db.
+    threshold : int
+        Of --abundance: leave out taxa with fewer reads.
     """
     import numpy as np
 
@@ -99,14 +93,14 @@ def report(
     from dgpuhash.kmer.formats.report import kreport, mpa_report
 
     check_output(output, overwrite=overwrite)
-    if abundance is not None and db is None:
+    if abundance is not None and named.db is None:
         raise SpecError("--abundance needs the distributions of an index; name it with --db")
-    labels = _labels_of(db, taxonomy, gtdb)
+    labels = named.labels()
     if labels is None:
         raise SpecError("a report needs a taxonomy; name the index with --db, or a taxonomy")
     distribution = None
-    if abundance is not None and db is not None:
-        distribution = distribution_in(db, read_length)
+    if abundance is not None and named.db is not None:
+        distribution = distribution_in(named.db, read_length)
     elif read_length is not None:
         raise SpecError("--read-length without --abundance; name a rank, e.g. species")
     counts: Counter[int] = Counter()
@@ -127,42 +121,30 @@ def report(
     write_lines(output, lines, overwrite=overwrite)
 
 
-@click.command()
-@click.argument("calls")
-@click.argument("reads", nargs=-1, required=True, metavar="READS...")
-@read_options
-@click.option(
-    "--taxa",
-    multiple=True,
-    required=True,
-    help="Taxids with commas: 562 alone, 562+ with all below it, 0 for reads without a call.",
-)
-@click.option("--exclude", is_flag=True, help="Write the other reads.")
-@_taxonomy_options
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    help="Where to write; of pairs # is 1 and 2 in two files, e.g. out_#.fq.gz.",
-)
-@force
+@command
 def extract(
     calls: str,
-    reads: tuple[str, ...],
-    paired: bool,
-    interleaved: bool,
-    no_name_check: bool,
+    reads: Annotated[tuple[str, ...], option(metavar="READS...")],
+    *,
+    pairing: Pairing,
     taxa: tuple[str, ...],
-    exclude: bool,
-    db: str | None,
-    taxonomy: str | None,
-    gtdb: tuple[str, ...],
-    output: str,
-    overwrite: bool,
+    exclude: bool = False,
+    named: _Named,
+    output: Annotated[str, option("-o", "--output")],
+    overwrite: Force = False,
 ) -> None:
     """Write the READS that CALLS assigns to some taxa, with their mates.
 
     CALLS is what classify wrote of these reads.
+
+    Parameters
+    ----------
+    taxa : tuple of str
+        Taxids with commas: 562 alone, 562+ with all below it, 0 for reads without a call.
+    exclude : bool
+        Write the other reads.
+    output : str
+        Where to write; of pairs # is 1 and 2 in two files, e.g. out_#.fq.gz.
     """
     from dgpuhash.kmer import read_pairs, read_sequences
     from dgpuhash.kmer.formats.calls import ChosenTaxa
@@ -174,6 +156,7 @@ def extract(
     from dgpuhash.kmer.sequences.batches import ids_of
     from dgpuhash.kmer.sequences.files import files_of
 
+    paired, interleaved = pairing.paired, pairing.interleaved
     if paired and (interleaved or len(reads) % 2):
         raise SpecError("--paired takes files of first and second mates, in turn; name both")
     are_pairs = paired or interleaved
@@ -184,7 +167,7 @@ def extract(
         targets = [output.replace(_MATE, mate) for mate in "12"]
     for target in targets:
         check_output(target, overwrite=overwrite)
-    labels = _labels_of(db, taxonomy, gtdb)
+    labels = named.labels()
     if labels is None and any("+" in text for text in taxa):
         raise SpecError("taxa with + need a taxonomy; name the index with --db, or a taxonomy")
     chosen = ChosenTaxa(taxa, labels or Labels(None, Targets.none()))
@@ -199,7 +182,7 @@ def extract(
         batches: Any
         if are_pairs:
             batches = read_pairs(
-                firsts, seconds, interleaved=interleaved, name_check=not no_name_check,
+                firsts, seconds, interleaved=interleaved, name_check=not pairing.no_name_check,
                 consumed=progress.consumed,
             )  # fmt: skip
         else:

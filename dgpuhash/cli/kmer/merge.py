@@ -9,17 +9,15 @@ from typing import Any
 import click
 
 from dgpuhash.cli.kmer.build import lost_distributions
-from dgpuhash.cli.kmer.options import force, output, saved_as
+from dgpuhash.cli.kmer.options import Force, Output, saved_as
+from dgpuhash.cli.signature import command
 from dgpuhash.errors import DgpuhashError, SpecError
 
 _INDEX = "kmer index"
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True)
-@output
-@force
-def merge(files: tuple[str, ...], output: str, overwrite: bool) -> None:
+@command
+def merge(files: tuple[str, ...], *, output: Output, overwrite: Force = False) -> None:
     """Add up FILES of counts of one k, or merge indexes of different sequences into one.
 
     Of indexes, the numbers of the second one's sequences go on behind the first one's, as if all

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
+from dgpuhash import typing
+from dgpuhash.cli.signature import OptionTable, option
 from dgpuhash.errors import SpecError
 
 if TYPE_CHECKING:
     from dgpuhash.kmer import Taxonomy
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _RULES = {"metacache": "MetaCache", "kraken2": "Kraken 2"}
 # By name: the rule that has the option, its type, and what the help says.
 _BUILD: dict[str, tuple[str, Any, str]] = {
@@ -47,110 +49,106 @@ _CALL: dict[str, tuple[str, Any, str]] = {
     "cov_percentile": ("metacache", float, "Percent of coverage that is left out: 0."),
 }
 
-# What `built` takes.
-BUILD_NAMES = (
-    "taxonomy", "gtdb", "accessions", "allow_unplaced", "mask", "order", "device", *_BUILD,
-)  # fmt: skip
 
-device = click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    show_default=True,
-    help="Where to compute.",
-)
-force = click.option(
-    "--force", "overwrite", is_flag=True, help="Replace files that are there already."
-)
-
-
-def _all_of(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    def decorate(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def _options_of(table: Mapping[str, tuple[str, Any, str]]) -> Iterable[Any]:
+def _options_of(table: Mapping[str, tuple[str, Any, str]]) -> OptionTable:
+    options = OptionTable()
     for name, (rule, kind, text) in table.items():
         flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
-        told = f"[{_RULES[rule]}] {text}" if rule else text
         settings: Any = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
-        yield click.option(flag, name, help=told, **settings)
+        text = f"[{_RULES[rule]}] {text}" if rule else text
+        options[name] = click.option(flag, name, help=text, **settings)
+    return options
 
 
-placement_options = _all_of(
-    click.option("--taxonomy", metavar="DIR", help="Folder with NCBI's nodes.dmp and names.dmp."),
-    click.option("--gtdb", multiple=True, metavar="FILE", help="GTDB's taxonomy instead."),
-    click.option(
-        "--accessions",
-        multiple=True,
-        metavar="FILE",
-        help="Taxids of sequences: accession2taxid, assembly_summary or two columns.",
+BuildSettings = Annotated[dict[str, Any], _options_of(_BUILD)]
+CallSettings = Annotated[dict[str, Any], _options_of(_CALL)]
+Device = Annotated[typing.Device, option(help="Where to compute.")]
+Force = Annotated[bool, option("--force", help="Replace files that are there already.")]
+Output = Annotated[
+    str, option("-o", "--output", help="Where to save, e.g. db.dgki or counts.dgkc.")
+]
+ReferencePaths = Annotated[tuple[str, ...], option(metavar="REFS...")]
+ReadPaths = Annotated[tuple[str, ...], option(metavar="[READS]...")]
+Rule = Annotated[
+    Literal["metacache", "kraken2"],
+    option(help="How references are indexed and reads classified."),
+]
+Mask = Annotated[
+    Literal["none", "lowercase", "dust"],
+    option(
+        help="Letters of references that are left out; dust: of low complexity, as Kraken 2 does."
     ),
-    click.option(
-        "--allow-unplaced",
-        default=0,
-        show_default=True,
-        help="References that may have no place in the taxonomy.",
-    ),
-)
-_rule = click.option(
-    "--rule",
-    type=click.Choice(list(_RULES)),
-    required=True,
-    help="How references are indexed and reads classified.",
-)
-_mask = _all_of(
-    click.option(
-        "--mask",
-        type=click.Choice(["none", "lowercase", "dust"]),
-        default="none",
-        show_default=True,
-        help="Letters of references that are left out; dust: of low complexity, as Kraken 2 does.",
-    ),
-    click.option("--no-mask", "mask", flag_value="none", help="The same as --mask none."),
-)
-size_options = _all_of(_rule, _mask, *_options_of(_BUILD))
-build_options = _all_of(
-    _rule,
-    placement_options,
-    _mask,
-    click.option(
-        "--order",
-        type=click.Choice(["path", "given"]),
-        default="path",
-        show_default=True,
-        help="Number sequences by the bytes of files' paths, or as files are given.",
-    ),
-    *_options_of(_BUILD),
-)
-call_options = _all_of(*_options_of(_CALL))
-read_options = _all_of(
-    click.option("--paired", is_flag=True, help="READS are files of first and second mates."),
-    click.option("--interleaved", is_flag=True, help="Mates follow each other in each file."),
-    click.option(
-        "--no-name-check", is_flag=True, help="Take mates by their order, whatever their names."
-    ),
-)
-
-
-cluster_options = _all_of(
-    click.option(
-        "--scheduler",
+    option("--no-mask", flag_value="none", help="The same as --mask none."),
+]
+Order = Annotated[
+    Literal["path", "given"],
+    option(help="Number sequences by the bytes of files' paths, or as files are given."),
+]
+Scheduler = Annotated[
+    str | None,
+    option(
         metavar="ADDRESS",
         help="Work on the workers of this Dask cluster, e.g. tcp://host:8786; they read the files.",
     ),
-    click.option(
-        "--mode",
-        type=click.Choice(["auto", "distributed", "independent", "replicated"]),
-        default="auto",
-        show_default=True,
-        help="Where the index is: dealt out by hash, by sequences, or whole on each worker.",
-    ),
-)
+]
+Mode = Annotated[
+    Literal["auto", "distributed", "independent", "replicated"],
+    option(help="Where the index is: dealt out by hash, by sequences, or whole on each worker."),
+]
+ReportStyle = Annotated[
+    Literal["kraken", "mpa"],
+    option("--report-style", help="mpa: paths of names, as MetaPhlAn has."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where references are in a taxonomy.
+
+    Attributes
+    ----------
+    taxonomy : str, optional
+        Folder with NCBI's nodes.dmp and names.dmp.
+    gtdb : tuple of str
+        GTDB's taxonomy instead.
+    accessions : tuple of str
+        Taxids of sequences: accession2taxid, assembly_summary or two columns.
+    allow_unplaced : int
+        References that may have no place in the taxonomy.
+    """
+
+    taxonomy: Annotated[str | None, option(metavar="DIR")] = None
+    gtdb: Annotated[tuple[str, ...], option(metavar="FILE")] = ()
+    accessions: Annotated[tuple[str, ...], option(metavar="FILE")] = ()
+    allow_unplaced: int = 0
+
+    def tree(self) -> Taxonomy | None:
+        """Return the taxonomy; None where none is named."""
+        return opened_taxonomy(self.taxonomy, self.gtdb)
+
+    @property
+    def of_targets(self) -> dict[str, Any]:
+        """How references find their taxa, as arguments of a build."""
+        return {"accessions": self.accessions, "allow_unplaced": self.allow_unplaced}
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """How files have pairs of reads.
+
+    Attributes
+    ----------
+    paired : bool
+        READS are files of first and second mates.
+    interleaved : bool
+        Mates follow each other in each file.
+    no_name_check : bool
+        Take mates by their order, whatever their names.
+    """
+
+    paired: bool = False
+    interleaved: bool = False
+    no_name_check: bool = False
 
 
 @contextmanager
@@ -165,27 +163,24 @@ def client_of(scheduler: str | None) -> Iterator[Any]:
         yield client
 
 
-def of_rule(rule: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Take the options that the user set out of a command's arguments.
+def of_rule(rule: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are not None.
 
     Raises
     ------
     SpecError
         When one is of the other rule.
     """
-    found = {}
-    for name, (other, _, _) in {**_BUILD, **_CALL}.items():
-        value = given.pop(name, None)
-        if value is None:
-            continue
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    for name in chosen:
+        other, *_ = {**_BUILD, **_CALL}[name]
         if other not in ("", rule):
             flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
             raise SpecError(
                 f"{flag} is of the rule of {_RULES[other]}, and this is {_RULES[rule]}'s; leave "
                 "it out"
             )
-        found[name] = value
-    return found
+    return chosen
 
 
 def bytes_of(flag: str, text: str) -> int:
@@ -221,11 +216,6 @@ def opened_taxonomy(taxonomy: str | None, gtdb: tuple[str, ...]) -> Taxonomy | N
     if gtdb:
         return Taxonomy.from_gtdb(gtdb)
     return Taxonomy.read(taxonomy) if taxonomy else None
-
-
-output = click.option(
-    "-o", "--output", required=True, help="Where to save, e.g. db.dgki or counts.dgkc."
-)
 
 
 def saved_as(made: Any, output: str, overwrite: bool) -> None:

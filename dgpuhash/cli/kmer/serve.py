@@ -7,13 +7,13 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from dgpuhash.cli.kmer.options import client_of, cluster_options, device
+from dgpuhash.cli.kmer.options import Device, Mode, Scheduler, client_of
+from dgpuhash.cli.signature import command, option
 from dgpuhash.errors import SpecError
-from dgpuhash.typing import Device, IndexMode
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.server.server import Server
@@ -21,40 +21,31 @@ if TYPE_CHECKING:
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
-@click.command()
-@click.argument("databases", nargs=-1, required=True, metavar="DB...")
-@click.option(
-    "--listen",
-    default="tcp://127.0.0.1:8790",
-    show_default=True,
-    metavar="ADDRESS",
-    help="tcp://host:port, tls://host:port with the certificates of Dask's configuration, or "
-    "unix:///path, which only your user can open.",
-)
-@click.option(
-    "--memory",
-    default="1GiB",
-    show_default=True,
-    help="Most bytes of reads at a time, of all clients; one of them has a sixteenth.",
-)
-@click.option(
-    "--clients", default=256, show_default=True, type=click.IntRange(1), help="Most connections."
-)
-@cluster_options
-@device
+@command
 def serve(
-    databases: tuple[str, ...],
-    listen: str,
-    memory: str,
-    clients: int,
-    scheduler: str | None,
-    mode: IndexMode,
-    device: Device,
+    databases: Annotated[tuple[str, ...], option(metavar="DB...")],
+    *,
+    listen: Annotated[str, option(metavar="ADDRESS")] = "tcp://127.0.0.1:8790",
+    memory: str = "1GiB",
+    clients: Annotated[int, option(type=click.IntRange(1))] = 256,
+    scheduler: Scheduler = None,
+    mode: Mode = "auto",
+    device: Device = "cpu",
 ) -> None:
     """Load each DB once, and classify the reads that clients send.
 
     A DB is a path that build made, or NAME=PATH. Clients are "kmer classify --server ADDRESS NAME".
     The first Ctrl-C or SIGTERM stops the server, SIGHUP loads files anew that were replaced.
+
+    Parameters
+    ----------
+    listen : str
+        tcp://host:port, tls://host:port with the certificates of Dask's configuration, or
+        unix:///path, which only your user can open.
+    memory : str
+        Most bytes of reads at a time, of all clients; one of them has a sixteenth.
+    clients : int
+        Most connections.
     """
     from dask.utils import parse_bytes
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from dgpuhash.cli.kmer.build import stats_lines
 from dgpuhash.cli.kmer.merge import is_index
+from dgpuhash.cli.signature import command, option
 
 # K-mers of a query that are looked up at once.
 _ASKED = 2**18
-
-
-def _counts(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument COUNTS to a command."""
-    return click.argument("counts")(command)
 
 
 def _load(path: str) -> Any:
@@ -26,8 +22,7 @@ def _load(path: str) -> Any:
     return KmerCounts.load(path)
 
 
-@click.command()
-@_counts
+@command
 def histogram(counts: str) -> None:
     """Print each count, a tab, and the number of k-mers in COUNTS that have it."""
     found, numbers = _load(counts).histogram()
@@ -36,17 +31,19 @@ def histogram(counts: str) -> None:
         out.write(f"{count}\t{number}\n")
 
 
-@click.command()
-@_counts
-@click.option("--sorted", "is_sorted", is_flag=True, help="In the order of the k-mers' letters.")
-def dump(counts: str, is_sorted: bool) -> None:
-    """Print each k-mer of COUNTS, a tab and its count."""
+@command
+def dump(counts: str, *, is_sorted: Annotated[bool, option("--sorted")] = False) -> None:
+    """Print each k-mer of COUNTS, a tab and its count.
+
+    Parameters
+    ----------
+    is_sorted : bool
+        In the order of the k-mers' letters.
+    """
     _load(counts).dump(click.open_file("-", "wb"), sort=is_sorted)
 
 
-@click.command()
-@_counts
-@click.argument("kmers", nargs=-1, required=True)
+@command
 def query(counts: str, kmers: tuple[str, ...]) -> None:
     """Print KMERS, tabs and their counts in COUNTS; `-` reads k-mers from the input, one a line."""
     loaded, asked = _load(counts), _read_kmers(kmers)
@@ -64,8 +61,7 @@ def _read_kmers(kmers: tuple[str, ...]) -> Iterator[str]:
             yield kmer
 
 
-@click.command()
-@click.argument("file")
+@command
 def stats(file: str) -> None:
     """Print what was read to build a FILE of counts or index, and its contents."""
     if is_index(file):
