@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dgpuhash.bench.peers import Grouping, Join, Library
+from dgpuhash.bench.peers import Grouping, Join, Library, Pandas
 from dgpuhash.errors import SpecError
 
 #: Values are multiples of 1 / SCALE up to 100: sums of up to 10**9 of them are exact floats.
@@ -165,28 +165,9 @@ class JoinFrames:
         return reduce(add, library.of_parts(made, checksum_of_frame))
 
     def expected(self, join: Join) -> Checksum:
-        """Return the checksum of a join, computed without a library.
-
-        Keys are small integers, and unique on the right: an array tells the right row of each.
-        """
-        right = self.rights[join.right]
-        key = next((ids for ids, text in _TEXT_OF.items() if text == join.on), join.on)
-        asked, stored = self.left[key].to_numpy(), right[key].to_numpy()
-        v1, v2 = self.left["v1"].to_numpy(), right["v2"].to_numpy()
-        row_of = np.full(max(asked.max(), stored.max()) + 1, -1)
-        row_of[stored] = np.arange(len(stored))
-        partners = row_of[asked]
-        found = partners >= 0
-        if join.how in ("semi", "anti"):
-            return Checksum.of(v1[found if join.how == "semi" else ~found])
-        kept = np.ones_like(found) if join.how in ("left", "outer") else found
-        added = np.where(found, v2[partners], np.nan)
-        made = Checksum.of(v1[kept], added[kept])
-        if join.how in ("right", "outer"):
-            alone = np.ones(len(v2), bool)
-            alone[partners[found]] = False
-            made += Checksum.of(np.full(int(alone.sum()), np.nan), v2[alone])
-        return made
+        """Return the checksum of pandas' answer."""
+        pandas = Pandas()
+        return self.checksum(pandas, join, self.work(pandas, join)())
 
 
 def _split(random: np.random.Generator, count: int) -> tuple[Any, Any]:
@@ -324,16 +305,12 @@ class GroupFrames:
         if rows < FEWEST_GROUPED:
             raise SpecError(f"--rows {rows}; give at least {FEWEST_GROUPED}")
         random = np.random.default_rng(_SEED)
-        self._ids = {
-            name: random.integers(
+        columns: dict[str, Any] = {}
+        for name in _SIX:
+            ids = random.integers(
                 1, (rows // _KINDS if name in ("id3", "id6") else _KINDS) + 1, rows
             )
-            for name in _SIX
-        }
-        columns: dict[str, Any] = {
-            name: _texts(ids, _DIGITS[name]) if name in _DIGITS else ids
-            for name, ids in self._ids.items()
-        }
+            columns[name] = _texts(ids, _DIGITS[name]) if name in _DIGITS else ids
         columns["v1"] = random.integers(1, 6, rows)
         columns["v2"] = random.integers(1, 16, rows)
         columns["v3"] = random.integers(0, _LARGEST_VALUE * SCALE, rows) / SCALE
@@ -359,86 +336,9 @@ class GroupFrames:
         )
 
     def expected(self, grouping: Grouping) -> Totals:
-        """Return the totals of an answer, computed by NumPy's sort."""
-        keys = [self._ids[name] for name in grouping.by]
-        columns = {
-            name: self._ids[name] if name in self._ids else self.frame[name].to_numpy()
-            for name, _ in grouping.aggregates
-        }
-        last = list(columns)[-1:] if grouping.how != "corr" else []
-        order = np.lexsort([*(columns[name] for name in last), *keys[::-1]])
-        ordered = [key[order] for key in keys]
-        steps = np.any([np.diff(key, prepend=-1) != 0 for key in ordered], axis=0)
-        groups = SortedGroups(
-            np.flatnonzero(steps), {name: each[order] for name, each in columns.items()}
-        )
-        rows = groups.starts
-        if grouping.how == "nlargest":
-            rows = np.flatnonzero(groups.behind() < 2)
-            found = [groups.columns["v3"][rows]]
-        elif grouping.how == "corr":
-            found = [groups.squared_correlation("v1", "v2")]
-        elif grouping.how == "transform":
-            rows, found = np.arange(len(order)), [groups.to_rows(groups.aggregate("v3", "mean"))]
-        else:
-            found = [groups.aggregate(column, how) for column, how in grouping.aggregates]
-        if grouping.name == "q7":
-            found = [found[0] - found[1]]
-        return Totals.of([key[rows] for key in ordered], found)
-
-
-class SortedGroups:
-    """Rows by group, and where each group starts."""
-
-    def __init__(self, starts: Any, columns: dict[str, Any]) -> None:
-        self.starts, self.columns = starts, columns
-
-    def sizes(self, rows: int) -> Any:
-        return np.diff(self.starts, append=rows)
-
-    def _sum(self, values: Any) -> Any:
-        return np.add.reduceat(values, self.starts)
-
-    def to_rows(self, values: Any) -> Any:
-        return np.repeat(values, self.sizes(len(next(iter(self.columns.values())))))
-
-    def behind(self) -> Any:
-        """Return the number of rows after each row in its group."""
-        sizes = self.sizes(len(next(iter(self.columns.values()))))
-        return np.repeat(self.starts + sizes, sizes) - 1 - np.arange(sizes.sum())
-
-    def aggregate(self, column: str, how: str) -> Any:
-        values = self.columns[column]
-        sizes = self.sizes(len(values))
-        if how == "median":
-            low, high = (self.starts + (sizes - odd) // 2 for odd in (1, 0))
-            return (values[low] + values[high]) / 2
-        if how == "nunique":
-            fresh = np.diff(values, prepend=values[0]) != 0
-            fresh[self.starts] = True
-            return self._sum(fresh.astype(np.int64))
-        if how == "std":
-            off = values - self.to_rows(self._sum(values) / sizes)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                return np.sqrt(self._sum(off * off) / (sizes - 1))
-        made = {
-            "size": lambda: sizes,
-            "sum": lambda: self._sum(values),
-            "mean": lambda: self._sum(values) / sizes,
-            "max": lambda: np.maximum.reduceat(values, self.starts),
-            "min": lambda: np.minimum.reduceat(values, self.starts),
-        }
-        return made[how]()
-
-    def squared_correlation(self, left: str, right: str) -> Any:
-        sizes = self.sizes(len(self.columns[left]))
-        ours, theirs = (
-            self.columns[name] - self.to_rows(self._sum(self.columns[name]) / sizes)
-            for name in (left, right)
-        )
-        with np.errstate(invalid="ignore", divide="ignore"):
-            both = self._sum(ours * theirs) ** 2
-            return both / (self._sum(ours * ours) * self._sum(theirs * theirs))
+        """Return the totals of pandas' answer."""
+        pandas = Pandas()
+        return self.checksum(pandas, grouping, self.work(pandas, grouping)())
 
 
 def _texts(ids: Any, digits: int = 1) -> Any:

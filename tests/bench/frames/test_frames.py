@@ -111,20 +111,9 @@ def test_shapes(rows: int) -> None:
     pd.testing.assert_frame_equal(frames.left, JoinFrames(rows).left)
 
 
-@pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
-def test_expected_answers_are_those_of_pandas(join: Any) -> None:
-    frames = JoinFrames(2000)
-    left, right = frames.sides(join)
-    assert not join.narrow or list(left) == [join.on, "v1"]
-    made = peers.Pandas().join(join, left, right)()
-    assert checksum_of_frame(made) == frames.expected(join)
-
-
-@pytest.mark.parametrize("grouping", GROUPINGS.values(), ids=GROUPINGS)
-def test_expected_answers_about_groups_are_those_of_pandas(grouping: Any) -> None:
-    frames = GroupFrames(3000)
-    work = frames.work(peers.Pandas(), grouping)
-    assert frames.checksum(peers.Pandas(), grouping, work()) == frames.expected(grouping)
+def test_narrow_joins_have_a_key_and_a_value() -> None:
+    left, right = JoinFrames(2000).sides(JOINS["j5n"])
+    assert (list(left), list(right)) == (["id3", "v1"], ["id3", "v2"])
 
 
 def test_shape_of_the_frame_that_is_grouped() -> None:
