@@ -27,7 +27,7 @@ def rate(
     made = {**what, "rate": short(per_second / scale), "unit": unit}
     if floor is not None:
         made |= {"floor": short(floor / scale), "ratio": short(per_second / floor)}
-    return made | {"correct": True}
+    return _checked(made)
 
 
 def duration(
@@ -46,7 +46,12 @@ def duration(
     made = {**what, "time": short(seconds * scale), "unit": unit}
     if floor is not None:
         made |= {"floor": short(floor * scale), "ratio": short(floor / seconds)}
-    return made | {"correct": True}
+    return _checked(made)
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with ``correct``; rows of a model have no answer to check."""
+    return row if "model" in row else row | {"correct": True}
 
 
 def memory(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import require, short
+from dgpuhash.bench.figure import require
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.letters import (
     READ_LETTERS,
@@ -20,6 +20,7 @@ from dgpuhash.bench.kmer.letters import (
     pairs_of,
     require_right,
 )
+from dgpuhash.bench.kmer.programs import Spent, figure_row
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import peak_bytes
 from dgpuhash.bench.timing import median_time
@@ -100,7 +101,7 @@ class OnDevice:
         floor = work.letters / self._floors.copy(2 * work.letters)
         bare = self._floors.insert if work.inserts else self._floors.lookup
         floor += work.accesses / bare(64, work.accesses, work.table_nbytes)
-        return _row(verb, rule, LETTERS, work.n, seconds, cpu, floor, nbytes)
+        return _row(verb, rule, work.n, Spent(seconds, cpu, nbytes), floor)
 
     def construction(self, rule: str, letters: int) -> dict[str, Any]:
         """Return the figures of an index of genomes and mutants with a total of letters.
@@ -133,7 +134,7 @@ class OnDevice:
         floor += accesses / self._floors.insert(
             64, min(accesses, 2**27), self._table_nbytes(rule, stats)
         )
-        return _row("construction", rule, LETTERS, made, seconds, cpu, floor, int(stats["nbytes"]))
+        return _row("construction", rule, made, Spent(seconds, cpu, int(stats["nbytes"])), floor)
 
     def _counting(self, rule: str) -> _Work:
         letters, offsets = self._genomes.letters, self._genomes.offsets
@@ -261,12 +262,6 @@ def _letters_of_a_minimizer(stats: dict[str, Any]) -> int:
     return (int(stats["k"]) - int(stats["l"]) + 2) // 2
 
 
-def _row(
-    verb: str, rule: str, kind: str, n: int, seconds: float, cpu: float, floor: float, nbytes: int
-) -> dict[str, Any]:
-    row = {
-        "n": n, "verb": verb, "input": kind, "library": "dgpuhash", "amount": short(cpu),
-        "unit": "CPU s", "seconds": short(seconds), "floor": short(floor),
-        "ratio": short(floor / seconds), "peak_nbytes": nbytes, "correct": True,
-    }  # fmt: skip
-    return {**row, "rule": rule} if rule else row
+def _row(verb: str, rule: str, n: int, spent: Spent, floor: float) -> dict[str, Any]:
+    what = {"n": n, "verb": verb, "rule": rule, "input": LETTERS, "library": "dgpuhash"}
+    return figure_row(what, spent, floor)

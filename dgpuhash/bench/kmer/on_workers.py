@@ -6,6 +6,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from dgpuhash.bench.kmer.letters import (
     require_right,
 )
 from dgpuhash.bench.kmer.on_device import INDEXES
-from dgpuhash.bench.kmer.programs import Spent
+from dgpuhash.bench.kmer.programs import Spent, figure_row
 from dgpuhash.bench.workers.cluster import Workers, start
 from dgpuhash.kmer import read_pairs, read_sequences
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS
@@ -219,12 +220,9 @@ class _Run:
     def _row(
         self, verb: str, n: int, spent: Spent, floor: float, where: dict[str, Any]
     ) -> dict[str, Any]:
-        return {
-            "n": n, "verb": verb, "input": "plain", "library": "dgpuhash", **where,
-            "amount": short(spent.cpu_seconds), "unit": "CPU s", "seconds": short(spent.seconds),
-            "floor": short(floor), "ratio": short(floor / spent.seconds),
-            "peak_nbytes": max(self._workers.gather_each(_peak_nbytes)), "correct": True,
-        }  # fmt: skip
+        what = {"n": n, "verb": verb, "input": "plain", "library": "dgpuhash", **where}
+        most = max(self._workers.gather_each(_peak_nbytes))
+        return figure_row(what, replace(spent, nbytes=most), floor)
 
 
 def _written(variant: Genomes, drawn: Pairs, first: int, stem: Path) -> tuple[Path, Path]:

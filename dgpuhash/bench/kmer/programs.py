@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dgpuhash.bench.figure import short
 from dgpuhash.errors import DgpuhashError, SpecError
 
 Command = tuple[str | Path, ...]
@@ -57,9 +58,10 @@ class Spent:
 
     @classmethod
     def median(cls, runs: Sequence[Spent]) -> Spent:
-        """Return the median of each time."""
+        """Return the median of each time, and the most memory."""
         wall, cpu = zip(*((run.seconds, run.cpu_seconds) for run in runs), strict=True)
-        return cls(statistics.median(wall), statistics.median(cpu))
+        most = max(run.nbytes for run in runs)
+        return cls(statistics.median(wall), statistics.median(cpu), most)
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(
@@ -67,6 +69,23 @@ class Spent:
             self.cpu_seconds + other.cpu_seconds,
             max(self.nbytes, other.nbytes),
         )
+
+
+def figure_row(what: dict[str, Any], spent: Spent, floor: float) -> dict[str, Any]:
+    """Return the row of a figure beside the `floor` in seconds; an empty rule is left out.
+
+    Examples
+    --------
+    >>> row = figure_row({"verb": "count", "rule": ""}, Spent(2.0, 3.0, 10), 1.0)
+    >>> row["verb"], row["seconds"], row["ratio"], "rule" in row
+    ('count', 2.0, 0.5, False)
+    """
+    return {
+        **{name: value for name, value in what.items() if value != ""},
+        "amount": short(spent.cpu_seconds), "unit": "CPU s", "seconds": short(spent.seconds),
+        "floor": short(floor), "ratio": short(floor / spent.seconds), "peak_nbytes": spent.nbytes,
+        "correct": True,
+    }  # fmt: skip
 
 
 def measured(command: Command, log: Path) -> Spent:

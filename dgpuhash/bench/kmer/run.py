@@ -17,7 +17,7 @@ from dgpuhash.bench.kmer.inputs import PAIRS, QUICK_PAIRS, Inputs, data_folder
 from dgpuhash.bench.kmer.letters import Mutants
 from dgpuhash.bench.kmer.on_device import LETTERS, OnDevice
 from dgpuhash.bench.kmer.on_workers import weak_scaling
-from dgpuhash.bench.kmer.programs import Question, Spent, installed, on_cores
+from dgpuhash.bench.kmer.programs import Question, Spent, figure_row, installed, on_cores
 from dgpuhash.bench.kmer.programs import threads as threads_of
 from dgpuhash.bench.options import Devices, Option, PoolSize, Protocol, Turns
 from dgpuhash.bench.workers.cluster import check_counts, counts_for
@@ -216,26 +216,16 @@ def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
     theirs = [Spent.median(taken[task.library]).seconds for task in asked.tasks if not task.ours]
     for task in asked.tasks:
         spent = Spent.median(taken[task.library])
-        row: dict[str, Any] = {
-            "n": asked.n,
-            "threads": threads_of(),
-            "verb": asked.verb,
-            "input": asked.kind,
-            "library": task.library,
-            "amount": short(spent.cpu_seconds),
-            "unit": "CPU s",
-            "seconds": short(spent.seconds),
-            "floor": short(floor),
-            "ratio": short(floor / spent.seconds),
-            "peak_nbytes": max(each.nbytes for each in taken[task.library]),
-        }
-        if asked.rule:
-            row["rule"] = asked.rule
+        what = {
+            "n": asked.n, "threads": threads_of(), "verb": asked.verb, "rule": asked.rule,
+            "input": asked.kind, "library": task.library,
+        }  # fmt: skip
+        row = figure_row(what, spent, floor)
         if task.library in differing:
             row["differing"] = differing[task.library]
         if task.ours and theirs:
             row["peer"] = short(min(theirs))
-        yield {**row, "correct": True}
+        yield row
 
 
 def _compared(asked: Question, log: Path) -> tuple[dict[str, int], list[tuple[str, Spent]]]:

@@ -131,8 +131,7 @@ def run(
     further = {"build": each_row, "bulk insert": bulk_row}
     told |= {_overhead_name(name) for name, row in further.items() if row is not None}
     whose = {"machine": found.machine} if found.machine else {}
-    for row in _figures(network, verbs, given, told):
-        yield row | whose
+    yield from (row | whose for row in _figures(network, verbs, given, told))
     if simulate:
         costs = _costs(verbs, reduce_rate)
         yield from (row | whose for row in simulated(network, costs, workers, rows))
@@ -360,8 +359,8 @@ def _figure(
 ) -> dict[str, Any]:  # fmt: skip
     what: dict[str, Any] = {"model": True, "figure": name, "source": source}
     if per_second is None:
-        return _without_correct(duration(seconds, None, **what))
-    return _without_correct(rate(per_second, None, unit=unit, **what))
+        return duration(seconds, None, **what)
+    return rate(per_second, None, unit=unit, **what)
 
 
 def _row(
@@ -378,12 +377,12 @@ def _row(
         "model": True, "mode": mode, "verb": name, "workers": count,
         "hosts": -(-count // network.host), "n": round(rows), "rows": round(rows * count),
     }  # fmt: skip
-    row = _without_correct(rate(rows * count / phases.whole, None, **what))
-    each = {phase: float(f"{1e3 * took:.4g}") for phase, took in phases.seconds.items()}
-    efficiency = float(f"{alone * rows / phases.whole:.4g}")
+    row = rate(rows * count / phases.whole, None, **what)
+    each = {phase: short(1e3 * took) for phase, took in phases.seconds.items()}
+    efficiency = short(alone * rows / phases.whole)
     return row | {
-        "seconds": float(f"{phases.whole:.4g}"), "phases": each, "bound": phases.bound,
-        "overlap": float(f"{1e3 * phases.overlap:.4g}"), "efficiency": efficiency,
+        "seconds": short(phases.whole), "phases": each, "bound": phases.bound,
+        "overlap": short(1e3 * phases.overlap), "efficiency": efficiency,
     }  # fmt: skip
 
 
@@ -398,11 +397,6 @@ def _comparison(row: dict[str, Any], point: dict[str, Any], calibrates: bool) ->
     seconds = sum(steps.values()) / 1e3 if steps else point["seconds"]
     error = float(f"{row['seconds'] / seconds - 1:.3g}")
     return {"measured_seconds": seconds, "error": error, "calibrates": calibrates}
-
-
-def _without_correct(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row without ``correct``, as no answer was checked."""
-    return {name: value for name, value in row.items() if name != "correct"}
 
 
 # Bytes each second that a worker copies in host memory or between it and its GPU: an assumption.
@@ -448,18 +442,11 @@ def _simulated_row(
     links = least_seconds(cluster, moved_nbytes(verb, rows))
     ways = {"kernels": outcome.working, "messages": outcome.talking, "links": links}
     ways["copies"] = outcome.copying
-    row = rate(
-        rows * count / outcome.seconds,
-        None,
-        model=True,
-        verb=verb,
-        exchange=way,
-        workers=count,
-        hosts=len(cluster.layout.hosts),
-        n=rows,
-        rows=rows * count,
-    )
-    del row["correct"]
+    what: dict[str, Any] = {
+        "model": True, "verb": verb, "exchange": way, "workers": count,
+        "hosts": len(cluster.layout.hosts), "n": rows, "rows": rows * count,
+    }  # fmt: skip
+    row = rate(rows * count / outcome.seconds, None, **what)
     return row | {
         "seconds": short(outcome.seconds),
         "working": short(1e3 * outcome.working),
