@@ -1,7 +1,9 @@
-"""Rows of figures: dictionaries with the same fields in every benchmark."""
+"""Rows of figures: dictionaries with the same fields in every benchmark; and cases in files."""
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
 from typing import Any
 
 from dgpuhash.errors import DgpuhashError
@@ -103,3 +105,25 @@ def require(holds: Any, problem: str, **what: Any) -> None:
 def short(number: float) -> float:
     """Round to four significant digits, more than the figures' precision."""
     return float(f"{number:.4g}")
+
+
+def read_data(package: str, name: str) -> dict[str, Any]:
+    """Return the tables of a TOML file of a package, with tuples for its arrays.
+
+    Examples
+    --------
+    >>> read_data("dgpuhash.bench.report", "plots.toml")["limits"][0]["lines"]
+    ('limit',)
+    """
+    tables: dict[str, Any] = _with_tuples(
+        tomllib.loads(files(package).joinpath(name).read_text("utf-8"))
+    )
+    return tables
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_with_tuples, value))
+    if isinstance(value, dict):
+        return {key: _with_tuples(each) for key, each in value.items()}
+    return value

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.figure import duration, require, short
+from dgpuhash.bench.figure import duration, read_data, require, short
 from dgpuhash.bench.frames.groupings import SCALE, Totals
 from dgpuhash.bench.keys import Distribution, keys_of, uniform_floats
 from dgpuhash.bench.peers import (
@@ -219,41 +219,9 @@ def _gather_of(backend: Backend, column: Any) -> Callable[[Any], Any]:
     )
 
 
-def _groups(name: str, groups: int, *hows: str, n: int = 2**27, **more: Any) -> Case:
-    return Case(name, "aggregate", n, groups=groups, aggregates=hows, **more)
-
-
-_FEW = tuple(10**power for power in range(2, 7))
-_TWO = ("int32", "int32")
 #: Merges, then groupbys.
-CASES: tuple[Case, ...] = (
-    *(Case(f"merge of {n:,} rows", "inner", n, n) for n in _FEW),
-    *(Case(f"semi-join of {n:,} rows", "semi", n, n, hit_rate=0.5) for n in _FEW[:-1]),
-    Case("merge by text", "inner", 2**24, 2**20, ("text",)),
-    Case("merge by text and integer", "inner", 2**24, 2**20, ("text", "int64")),
-    Case("merge by text, 4 rows a key", "inner", 2**22, 2**22, ("text",), 4),
-    Case("merge, 8 rows a key", "inner", 2**20, 2**20, rows_of_key=8),
-    Case("merge, 512 rows a key", "inner", 2**16, 2**20, rows_of_key=512),
-    Case("merge, 50,000 rows a key", "inner", 2**9, 2**20, rows_of_key=50_000),
-    Case("merge, Zipf", "inner", 2**26, 2**20, zipf=True),
-    Case("merge by two int32", "inner", 2**24, 2**20, _TWO),
-    Case("merge by two int64", "inner", 2**24, 2**20, ("int64", "int64")),
-    Case("merge by dense integers", "inner", 2**24, 2**20, ("dense",)),
-    Case("merge by dense integers", "inner", 2**27, 2**24, ("dense",)),
-    Case("semi-join", "semi", 2**20, 2**20, hit_rate=0.5),
-    Case("semi-join", "semi", 2**27, 2**24, hit_rate=0.5),
-    Case("anti-join", "anti", 2**27, 2**24, hit_rate=0.5),
-    *(Case("inner merge", "inner", 2**27, 2**power) for power in (20, 24, 27)),
-    Case("outer merge", "outer", 2**27, 2**27, hit_rate=0.5),
-    *(_groups(f"sum of {n:,} rows", n // 10, "sum", n=n) for n in _FEW),
-    _groups("sum by two int32", 10**6, "sum", keys=_TWO),
-    Case("distinct rows of two int32", "drop_duplicates", 2**27, keys=_TWO, groups=10**6),
-    _groups("sum by text", 2**20, "sum", n=2**24, keys=("text",)),
-    _groups("mean of floats", 2**16, "mean", column="f"),
-    _groups("var", 2**24, "var"),
-    *(_groups("sum + count", groups, "sum", "count") for groups in (2**16, 2**24)),
-    *(_groups("min + max + first", groups, "min", "max", "first") for groups in (2**16, 2**24)),
-    *(_groups(how, 2**20, how) for how in ("median", "nunique")),
+CASES: tuple[Case, ...] = tuple(
+    Case(**row) for row in read_data(__package__, "cases.toml")["cases"]
 )
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dgpuhash.bench.figure import read_data
 from dgpuhash.bench.peers import Grouping, Join, Library, Pandas
 from dgpuhash.errors import SpecError
 
@@ -83,21 +84,8 @@ _TEXT_OF = {"id1": "id4", "id2": "id5", "id3": "id6"}
 _LARGEST_VALUE = 100
 
 
-JOINS = {
-    each.name: each
-    for each in (
-        Join("j1", "inner", "small", "id1"),
-        Join("j2", "inner", "medium", "id2"),
-        Join("j3", "left", "medium", "id2"),
-        Join("j4", "inner", "medium", "id5"),
-        Join("j5", "inner", "big", "id3"),
-        Join("j5n", "inner", "big", "id3", narrow=True),
-        Join("j5outer", "outer", "big", "id3", narrow=True),
-        Join("j5right", "right", "big", "id3", narrow=True),
-        Join("j5semi", "semi", "big", "id3", narrow=True),
-        Join("j5anti", "anti", "big", "id3", narrow=True),
-    )
-}
+_QUESTIONS = read_data(__package__, "questions.toml")
+JOINS = {row["name"]: Join(**row) for row in _QUESTIONS["joins"]}
 
 
 class JoinFrames:
@@ -200,26 +188,7 @@ _TOLERANCE = 1e-9
 
 
 _SIX = tuple(f"id{number}" for number in range(1, 7))
-GROUPINGS = {
-    each.name: each
-    for each in (
-        Grouping("q1", "groupby", ("id1",), (("v1", "sum"),)),
-        Grouping("q2", "groupby", ("id1", "id2"), (("v1", "sum"),)),
-        Grouping("q3", "groupby", ("id3",), (("v1", "sum"), ("v3", "mean"))),
-        Grouping("q4", "groupby", ("id4",), (("v1", "mean"), ("v2", "mean"), ("v3", "mean"))),
-        Grouping("q5", "groupby", ("id6",), (("v1", "sum"), ("v2", "sum"), ("v3", "sum"))),
-        Grouping("q6", "groupby", ("id4", "id5"), (("v3", "median"), ("v3", "std"))),
-        Grouping("q7", "groupby", ("id3",), (("v1", "max"), ("v2", "min"))),
-        Grouping("q8", "nlargest", ("id6",), (("v3", "nlargest"),)),
-        Grouping("q9", "corr", ("id2", "id4"), (("v1", "corr"), ("v2", "corr"))),
-        Grouping("q10", "groupby", _SIX, (("v3", "sum"), ("v1", "size"))),
-        Grouping("nunique", "nunique", ("id4",), (("id6", "nunique"),)),
-        Grouping("distinct", "drop_duplicates", ("id6", "id4")),
-        Grouping("counts", "value_counts", ("id6",), (("id6", "size"),)),
-        Grouping("transform", "transform", ("id3",), (("v3", "mean"),)),
-        Grouping("updates", "updates", ("id6",), (("v1", "sum"), ("v3", "mean"))),
-    )
-}
+GROUPINGS = {row["name"]: Grouping(**row) for row in _QUESTIONS["groupings"]}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dgpuhash.bench.figure import read_data
 from dgpuhash.bench.papers.drawn.table import DRAWN, as_asked
 from dgpuhash.bench.report.grid import bytes_text
 from dgpuhash.bench.report.of_papers import AXES, seeds_text
@@ -176,55 +177,12 @@ class Plot:
 
 
 _RATE = "billions of rows a second"
-_BOTH = (True, True)
 # Axes of the papers' figures along which places double.
 _DOUBLING = ("n", "rows_a_batch", "multiplicity", "combined", "node_nbytes")
 _PLOTS = {
-    "limits": (
-        Plot("footprint", "footprint", "footprint", "rate",
-             "billions of accesses a second (copy: TB/s)", (), ("limit",), _BOTH),
-    ),
-    "tables": (
-        Plot("load", "load", "share of slots in use", "rate", _RATE,
-             ("pairs", "n", "distribution"), ("verb",), (False, True)),
-        Plot("size", "n", "rows of a batch", "rate", _RATE,
-             ("pairs", "load", "distribution"), ("verb",), _BOTH),
-        Plot("batch", "batch", "keys of a batch", "time", "microseconds of a call",
-             ("pairs", "n"), ("verb",), _BOTH, 10),
-    ),
-    "multi": (
-        Plot("multiplicity", "multiplicity", "mean rows of a key", "rate", _RATE,
-             ("pairs", "n"), ("verb",), _BOTH),
-    ),
-    "group": (
-        Plot("groups", "groups", "groups", "time", "milliseconds", ("n", "verb"), ("library",),
-             _BOTH),
-    ),
-    "join": (
-        Plot("join", "build", "rows that the table is made of", "time", "milliseconds",
-             ("n", "distribution", "hit_rate", "verb"), ("library",), _BOTH),
-    ),
-    "refresh": (
-        Plot("fraction", "fraction", "fraction of the orders that change in a round", "share",
-             "time of a round over the fastest anew", ("scale",), ("library",), _BOTH, 10),
-    ),
-    "exchange": (
-        Plot("rate", "leaving", "bytes that leave each worker", "rate",
-             "GB/s that leave each worker", ("workers", "protocol"), ("exchange",), _BOTH),
-    ),
-    "scaling": (
-        Plot("rate", "workers", "workers", "rate", "billions of rows a second of all workers",
-             ("mode",), ("library", "verb"), _BOTH, floors=False, ideal=True),
-        Plot("efficiency", "workers", "workers", "efficiency",
-             "rate beside that of one worker times their number", ("mode",), ("library", "verb"),
-             (True, False), floors=False, ideal=True),
-    ),
-    "model": (
-        Plot("efficiency", "workers", "workers", "efficiency",
-             "efficiency that the model predicts", ("mode",), ("verb",),
-             (True, False), floors=False, ideal=True),
-    ),
-}  # fmt: skip
+    bench: tuple(Plot(**row) for row in rows)
+    for bench, rows in read_data(__package__, "plots.toml").items()
+}
 
 
 def draw(

@@ -7,70 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dgpuhash.bench.figure import read_data
 from dgpuhash.errors import FormatError
 
-# What each asks, in the order of a report.
-BENCHES = {
-    "limits": "What this machine can do",
-    "tables": "Sets and maps",
-    "multi": "Multimaps",
-    "group": "Grouping",
-    "join": "Joins",
-    "close": "Keys in the order of another table",
-    "growth": "Tables that grow, age and are attacked",
-    "cpu": "Batches of every size on a CPU",
-    "frames": "Joins and groupbys of dataframes",
-    "aggregates": "Aggregates by group of one frame",
-    "groupbys": "Groupbys on several workers",
-    "refresh": "Joins under change",
-    "kmer": "K-mers: counts, builds and calls",
-    "papers": "The papers' tables and figures",
-    "exchange": "From all workers to all workers",
-    "scaling": "More workers",
-    "model": "Many workers: a model, not a measurement",
-}
 _TEXT, _OBJECT, _PARTS = "a text", "an object", "an object of numbers from 0 on"
 _COUNT, _POSITIVE = "a whole number from 1 on", "a number above 0"
 _AMOUNT, _NUMBER = "a number from 0 on", "a number"
-_KINDS = {
-    _TEXT: "limit verb library method pairs distribution protocol exchange mode figure source keys "
-    "bound unit line how input rule problem",
-    _COUNT: "width n threads rows workers hosts build groups footprint leaving batch",
-    _POSITIVE: "peer chain bits_per_key rate seconds worker_seconds measured_seconds load scale "
-    "fraction share",
-    _AMOUNT: "amount memory time cpu cpu_ratio floor ratio launch efficiency multiplicity "
-    "hit_rate at_rest table_bytes exchanged_bytes peak_nbytes differing messages far_messages "
-    "most_messages nvlink_bytes nic_bytes working links talking copying answer_rows calls c_calls "
-    "standing_bytes",
-    _NUMBER: "overhead overlap error while_built",
-    _PARTS: "steps phases",
-    _OBJECT: "machine",
-}
-_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+_ROWS = read_data(__package__, "rows.toml")
+#: Titles, in the order of a report.
+BENCHES: dict[str, str] = _ROWS["titles"]
+_KIND_OF = {name: kind for kind, names in _ROWS["kinds"].items() for name in names.split()}
 # Required fields by benchmark, or by a field that only some of its rows have.
-_NEEDED = {
-    "limits": "limit footprint",
-    "exchange": "exchange leaving rate",
-    "papers": "figure verb n",
-    "cpu": "verb keys library n cpu",
-    "frames": "verb how library n seconds amount",
-    "problem": "verb library n problem",
-    "cases": "verb how library n",
-    "aggregates": "verb library n groups",
-    "growth": "verb n batch ratio",
-    "groupbys": "verb library workers n groups",
-    "refresh": "verb library n scale fraction",
-    "kmer": "verb input library n seconds amount floor ratio peak_nbytes",
-    "memory": "pairs n distribution load table_bytes at_rest while_built",
-    "scaling": "verb mode library workers n rows rate seconds",
-    "limit": "workers n",
-    "steps": "exchanged_bytes",
-    "model": "verb mode workers hosts rows phases overlap seconds rate efficiency bound",
-    "figure": "source unit",
-    "messages": "verb exchange workers hosts rows seconds bound working links talking copying "
-    "far_messages most_messages nvlink_bytes nic_bytes",
-    "error": "measured_seconds calibrates",
-}
+_NEEDED: dict[str, str] = _ROWS["required"]
 _LARGEST = 1e300
 
 

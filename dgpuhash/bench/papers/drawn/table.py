@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from importlib.resources import files
 from typing import Any
 
+from dgpuhash.bench.figure import read_data
 from dgpuhash.bench.papers.drawn import work
 from dgpuhash.bench.papers.drawn.figure import Figure, Line, Setting, has_grown
 from dgpuhash.tables.stores.mixed import Op
@@ -69,15 +68,14 @@ def _line(label: str, row: dict[str, Any], mixes: dict[str, Any]) -> Line:
 
 def _figures() -> Iterator[Figure]:
     """Yield the figures of `figures.toml`."""
-    table = tomllib.loads(files(__package__).joinpath("figures.toml").read_text(encoding="utf-8"))
+    table = read_data(__package__, "figures.toml")
     mixes = {"": (), **table["mixes"]}
     lines = {label: _line(label, row, mixes) for label, row in table["lines"].items()}
     for row in table["figures"]:
         if "lines" in row:
             row["lines"] = tuple(lines[label] for label in row["lines"])
             row["work"] = getattr(work, row.get("work", "pairs"))
-        sequences = {name: tuple(row[name]) for name in ("at", "verbs") if name in row}
-        yield Figure(**{**row, **sequences})
+        yield Figure(**row)
 
 
 DRAWN = {figure.name: figure for figure in _figures()}
