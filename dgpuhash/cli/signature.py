@@ -6,8 +6,8 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import click
 
@@ -49,35 +49,48 @@ def command(function: Callable[..., Any]) -> click.Command:
     >>> CliRunner().invoke(command(add), ["2", "3", "--start", "4"]).output
     '9\\n'
     """
-    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
-    made: list[_Decorator] = []
-    for name, hint, parameter, text in _parameters(function):
-        kind, *told = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-        if dataclasses.is_dataclass(kind):
-            parts = {each: list(_options(each, *rest)) for each, *rest in _parameters(kind)}
-            groups[name] = kind, list(parts)  # type: ignore[assignment]
-            made += [each for options in parts.values() for each in options]
-        elif told and isinstance(told[0], OptionTable):
-            groups[name] = dict, list(told[0])
-            made += told[0].values()
-        elif parameter.kind is parameter.KEYWORD_ONLY:
-            made += _options(name, hint, parameter, text)
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    decorators: list[_Decorator] = []
+    for each in _parameters(function):
+        if dataclasses.is_dataclass(each.kind):
+            fields = list(_parameters(each.kind))
+            groups[each.name] = each.kind, [field.name for field in fields]
+            decorators += [made for field in fields for made in _options(field)]
+        elif each.notes and isinstance(each.notes[0], OptionTable):
+            groups[each.name] = dict, list(each.notes[0])
+            decorators += each.notes[0].values()
         else:
-            made.append(_argument(name, kind, parameter, *told))
+            decorators += _options(each) if each.is_keyword else [_argument(each)]
 
-    def run(**given: Any) -> Any:
+    def run(**values: Any) -> Any:
         for name, (kind, names) in groups.items():
-            given[name] = kind(**{each: given.pop(each) for each in names})
-        return function(**given)
+            values[name] = kind(**{part: values.pop(part) for part in names})
+        return function(**values)
 
-    for decorate in reversed(made):
+    for decorate in reversed(decorators):
         run = decorate(run)
     text = _SECTION.split(inspect.cleandoc(function.__doc__ or ""))[0]
     return click.command(function.__name__.replace("_", "-"), help=text)(run)
 
 
-def _parameters(source: Any) -> Iterator[tuple[str, Any, inspect.Parameter, str | None]]:
-    """Yield the name, the annotation, the signature and the help of each parameter."""
+class _Parameter(NamedTuple):
+    """Parameter of a function or field of a dataclass: its type, and what stands beside it."""
+
+    name: str
+    kind: Any
+    notes: Sequence[Any]
+    default: Any
+    is_keyword: bool
+    help: str | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is inspect.Parameter.empty
+
+
+def _parameters(source: Any) -> Iterator[_Parameter]:
+    """Yield the parameters of a function, or the fields of a dataclass."""
     hints = typing.get_type_hints(source, include_extras=True)
     texts = {
         name: " ".join(text.split())
@@ -85,45 +98,45 @@ def _parameters(source: Any) -> Iterator[tuple[str, Any, inspect.Parameter, str 
         for name in names.split(", ")
     }
     for name, parameter in inspect.signature(source).parameters.items():
-        yield name, hints[name], parameter, texts.get(name)
+        kind, *notes = hints[name], *getattr(hints[name], "__metadata__", ())
+        kind = typing.get_args(kind)[0] if notes else kind
+        is_keyword = parameter.kind is parameter.KEYWORD_ONLY
+        yield _Parameter(name, kind, notes, parameter.default, is_keyword, texts.get(name))
 
 
-def _argument(
-    name: str, kind: Any, parameter: inspect.Parameter, more: Any = None
-) -> Callable[[Any], Any]:
+def _argument(parameter: _Parameter) -> _Decorator:
     """Return the argument of a positional parameter."""
-    settings: dict[str, Any] = {"required": parameter.default is parameter.empty}
+    kind = _without_none(parameter.kind)
+    settings: dict[str, Any] = {"required": parameter.is_required}
     if typing.get_origin(kind) is tuple:
         kind, settings["nargs"] = typing.get_args(kind)[0], -1
-    settings |= {"type": None if type(None) in typing.get_args(kind) else kind, **(more or {})}
-    settings.pop("names", None)
-    return click.argument(name, **settings)
+    for note in parameter.notes:
+        settings |= {name: value for name, value in note.items() if name != "names"}
+    return click.argument(parameter.name, type=kind, **settings)
 
 
-def _options(
-    name: str, hint: Any, parameter: inspect.Parameter, text: str | None
-) -> Iterator[_Decorator]:
+def _options(parameter: _Parameter) -> Iterator[_Decorator]:
     """Yield the options of a parameter, one for each `option` of its annotation."""
-    kind, *more = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-    (kind,) = [each for each in _alternatives(kind) if each is not type(None)][:1]
-    settings: dict[str, Any] = {}
+    kind, name, default = _without_none(parameter.kind), parameter.name, parameter.default
+    settings: dict[str, Any] = {"help": parameter.help}
     if kind is bool:
         settings["is_flag"] = True
     elif typing.get_origin(kind) is tuple:
         settings |= {"type": typing.get_args(kind)[0], "multiple": True}
     else:
-        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-        settings["type"] = click.Choice(choices) if choices else kind
-    if parameter.default is parameter.empty:
+        is_choice = typing.get_origin(kind) is Literal
+        settings["type"] = click.Choice(typing.get_args(kind)) if is_choice else kind
+    if parameter.is_required:
         settings["required"] = True
-    elif parameter.default not in (None, ()) and parameter.default is not False:
-        settings |= {"default": parameter.default, "show_default": True}
+    elif default not in (None, ()) and default is not False:
+        settings |= {"default": default, "show_default": True}
     flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
-    for number, each in enumerate(more or [{}]):
-        own = {"help": text, **({} if number else settings), **each}
+    for number, note in enumerate(parameter.notes or [{}]):
+        own = {**({} if number else settings), **note}
         yield click.option(*(own.pop("names", ()) or (flag,)), name, **own)
 
 
-def _alternatives(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the only one."""
-    return (kind,) if typing.get_origin(kind) in (None, tuple, Literal) else typing.get_args(kind)
+def _without_none(kind: Any) -> Any:
+    """Return the type of an optional parameter, without None."""
+    kinds = [each for each in typing.get_args(kind) if each is not type(None)]
+    return kinds[0] if len(kinds) < len(typing.get_args(kind)) else kind

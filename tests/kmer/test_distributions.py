@@ -156,7 +156,7 @@ def test_commands_build_them_and_report_by_them(tmp_path):
             "'1e2' are no lengths; write",
         ),
         (["--rule", "kraken2", "--distributions", ""], "'' are no lengths"),
-        (["--rule", "metacache", "--distributions", "100"], "is of the rule of Kraken 2"),
+        (["--rule", "metacache", "--distributions", "100"], "is an option of the rule of Kraken 2"),
     ],
 )
 def test_other_lengths_are_refused(tmp_path, given, said):

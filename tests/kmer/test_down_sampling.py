@@ -99,7 +99,10 @@ def test_commands_take_a_size(tmp_path):
     for options, said in (
         (["--rule", "kraken2", "--max-db-size", "big"], "--max-db-size big: no number of bytes"),
         (["--rule", "kraken2", "--max-db-size", "9"], "max_db_size=9; use 4,096 to"),
-        (["--rule", "metacache", "--max-db-size", "1GB"], "--max-db-size is of the rule of Krak"),
+        (
+            ["--rule", "metacache", "--max-db-size", "1GB"],
+            "--max-db-size is an option of the rule of Krak",
+        ),
     ):
         assert said in run(*genomes, *options, "-o", path, code=2)
     assert list(tmp_path.iterdir()) == []

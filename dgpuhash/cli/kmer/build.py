@@ -21,9 +21,10 @@ from dgpuhash.cli.kmer.options import (
     Rule,
     Scheduler,
     bytes_of,
+    check_rule,
     client_of,
-    of_rule,
     saved_as,
+    settings_of,
 )
 from dgpuhash.cli.kmer.progress import letter_progress
 from dgpuhash.cli.signature import command, option
@@ -82,9 +83,8 @@ def build(
     more: dict[str, Any] = {"distributions": distributions} if distributions else {}
     if max_db_size is not None:
         more["max_db_size"] = bytes_of("--max-db-size", max_db_size)
-    if rule != "kraken2" and more:
-        flag = "--distributions" if distributions else "--max-db-size"
-        raise SpecError(f"{flag} is of the rule of Kraken 2; leave it out")
+    for name in more:
+        check_rule(f"--{name.replace('_', '-')}", "kraken2", rule)
     with client_of(scheduler) as client:
         index = build_index(
             references, rule, placement, settings, mask=mask, order=order, device=device,
@@ -102,7 +102,7 @@ def build_index(
     from dgpuhash.kmer import MinimizerIndex, SketchIndex
     from dgpuhash.kmer.references import References
 
-    chosen = of_rule(rule, settings)
+    chosen = settings_of(rule, settings)
     tree = placement.tree()
     if tree is None and rule == "kraken2":
         raise SpecError(

@@ -24,8 +24,9 @@ from dgpuhash.cli.kmer.options import (
     ReportStyle,
     Rule,
     Scheduler,
+    check_rule,
     client_of,
-    of_rule,
+    settings_of,
 )
 from dgpuhash.cli.kmer.progress import letter_progress, nbytes_of
 from dgpuhash.cli.signature import command, option
@@ -127,9 +128,10 @@ class _Outputs:
 
     def of_sample(self, name: str) -> _Outputs:
         """Return the outputs of one sample, with its name in the paths."""
-        return replace(
-            self, **{key: path.replace(_SAMPLE, name) for key, path in self.paths.items()}
-        )
+        named: dict[str, Any] = {
+            key: path.replace(_SAMPLE, name) for key, path in self.paths.items()
+        }
+        return replace(self, **named)
 
     def check(self, *, paired: bool, overwrite: bool) -> None:
         """Raise before any work if an output cannot be written."""
@@ -207,7 +209,7 @@ def classify(
     def options_by(there: str) -> dict[str, Any]:
         if rule not in (None, there):
             raise SpecError(f"{db} was built by --rule {there}, and --rule {rule} was asked for")
-        options = of_rule(there, settings)
+        options = settings_of(there, settings)
         work.check(there)
         return options
 
@@ -252,7 +254,7 @@ def run(
         What to index: as REFS of build; may be repeated.
     """
     work = _Work.of(reads, pairing, outputs.completed(), overwrite)
-    options = of_rule(rule, call)
+    options = settings_of(rule, call)
     work.check(rule)
     with client_of(scheduler) as client:
         index = build_index(
@@ -299,11 +301,10 @@ class _Work:
 
         if self.outputs.output is not None:
             format_of(self.outputs.form, rule)
-        if self.outputs.report_minimizer_data and rule != "kraken2":
-            raise SpecError("--report-minimizer-data is of the rule of Kraken 2; leave it out")
+        if self.outputs.report_minimizer_data:
+            check_rule("--report-minimizer-data", "kraken2", rule)
         if self.outputs.minimum_minimizers:
-            if rule != "kraken2":
-                raise SpecError("--minimum-minimizers is of the rule of Kraken 2; leave it out")
+            check_rule("--minimum-minimizers", "kraken2", rule)
             if not (self.outputs.are_of_taxa or self.outputs.ranks):
                 raise SpecError(
                     "--minimum-minimizers changes reports and profiles, and no call; name one, "

@@ -15,7 +15,7 @@ from dgpuhash.cli.kmer.options import (
     Rule,
     Scheduler,
     client_of,
-    of_rule,
+    settings_of,
 )
 from dgpuhash.cli.kmer.progress import letter_progress
 from dgpuhash.cli.signature import command
@@ -45,7 +45,7 @@ def estimate(
     from dgpuhash.kmer import MinimizerIndex, SketchIndex
     from dgpuhash.kmer.references import References
 
-    chosen = of_rule(rule, settings)
+    chosen = settings_of(rule, settings)
     kind: Any = SketchIndex if rule == "metacache" else MinimizerIndex
     with client_of(scheduler) as client, letter_progress() as progress:
         read = References(references, mask=mask, progress=progress.letters)

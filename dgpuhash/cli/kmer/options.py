@@ -50,13 +50,16 @@ _CALL: dict[str, tuple[str, Any, str]] = {
 }
 
 
+def _flag(name: str) -> str:
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+
+
 def _options_of(table: Mapping[str, tuple[str, Any, str]]) -> OptionTable:
     options = OptionTable()
     for name, (rule, kind, text) in table.items():
-        flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
         settings: Any = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
         text = f"[{_RULES[rule]}] {text}" if rule else text
-        options[name] = click.option(flag, name, help=text, **settings)
+        options[name] = click.option(_flag(name), name, help=text, **settings)
     return options
 
 
@@ -163,23 +166,26 @@ def client_of(scheduler: str | None) -> Iterator[Any]:
         yield client
 
 
-def of_rule(rule: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are not None.
+def check_rule(flag: str, needed: str, rule: str) -> None:
+    """Raise SpecError if an option needs another rule; "" is no need."""
+    if needed not in ("", rule):
+        raise SpecError(
+            f"{flag} is an option of the rule of {_RULES[needed]}, and the rule here is "
+            f"{_RULES[rule]}'s; leave it out"
+        )
+
+
+def settings_of(rule: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a user gave.
 
     Raises
     ------
     SpecError
-        When one is of the other rule.
+        When one needs the other rule.
     """
     chosen = {name: value for name, value in settings.items() if value is not None}
     for name in chosen:
-        other, *_ = {**_BUILD, **_CALL}[name]
-        if other not in ("", rule):
-            flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
-            raise SpecError(
-                f"{flag} is of the rule of {_RULES[other]}, and this is {_RULES[rule]}'s; leave "
-                "it out"
-            )
+        check_rule(_flag(name), {**_BUILD, **_CALL}[name][0], rule)
     return chosen
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from dgpuhash.cli.kmer.options import Device, Mode, Scheduler, client_of
+from dgpuhash.cli.kmer.options import Device, Mode, Scheduler, bytes_of, client_of
 from dgpuhash.cli.signature import command, option
-from dgpuhash.errors import SpecError
 
 if TYPE_CHECKING:
     from dgpuhash.kmer.server.server import Server
@@ -47,15 +46,10 @@ def serve(
     clients : int
         Most connections.
     """
-    from dask.utils import parse_bytes
-
     from dgpuhash.kmer.server.databases import Databases, named_paths
     from dgpuhash.kmer.server.server import Server
 
-    try:
-        nbytes = parse_bytes(memory)
-    except ValueError as error:
-        raise SpecError(f"--memory {memory} is no number of bytes; write 1GiB or so") from error
+    nbytes = bytes_of("--memory", memory)
     paths = named_paths(databases)
     with client_of(scheduler) as client:
         loaded = Databases(paths, device, client=client, mode=mode)

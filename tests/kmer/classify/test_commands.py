@@ -344,7 +344,10 @@ def test_errors_are_one_line_and_leave_no_output(indexes, tmp_path):
         (["classify", index, broken, "-o", out, "--report", tmp_path / "report"], "is cut short"),
         (["classify", index, READS[0], broken, "--paired", "-o", out], "is cut short"),
         (["classify", index, READS[0], "--paired"], "--paired and 1 READS"),
-        (["classify", index, *READS, "--lowest", "genus"], "--lowest is of the rule of MetaCache"),
+        (
+            ["classify", index, *READS, "--lowest", "genus"],
+            "--lowest is an option of the rule of MetaCache",
+        ),
         (["classify", index, *READS, "--rule", "metacache"], "was built by --rule kraken2"),
         (["classify", index, *READS, "--confidence", 2], "confidence=2.0; use 0 to 1"),
         (["classify", index, *READS, "--abundance", "strain"], "'strain' is no ranked level"),
@@ -354,7 +357,10 @@ def test_errors_are_one_line_and_leave_no_output(indexes, tmp_path):
         (["classify", READS[0], READS[1]], "was not saved by dgpuhash"),
         (["classify", tmp_path / "none.dgki", *READS], "No such file"),
         ([*build, "--rule", "kraken2"], "the rule of Kraken 2 needs a taxonomy"),
-        ([*build, "--rule", "kraken2", *taxonomy, "--sketch", 3], "--sketch is of the rule of"),
+        (
+            [*build, "--rule", "kraken2", *taxonomy, "--sketch", 3],
+            "--sketch is an option of the rule of",
+        ),
         ([*build, "--rule", "metacache", *taxonomy, "-k", 40], "k=40"),
         ([*build, unplaced, "--rule", "kraken2", *taxonomy], "1 reference without a taxid: unk"),
         ([*build, "--rule", "metacache", "--taxonomy", tmp_path], "nodes.dmp is not there"),
@@ -390,7 +396,7 @@ def test_reports_may_have_minimizers(indexes, written):
         if fields[6] != "0":
             assert 0 < int(fields[4]) <= int(fields[3])
     error = run("classify", indexes["metacache"], *given, code=2)
-    assert "--report-minimizer-data is of the rule of Kraken 2" in error
+    assert "--report-minimizer-data is an option of the rule of Kraken 2" in error
 
 
 def test_quick_calls_have_no_runs(indexes):
@@ -462,5 +468,5 @@ def test_reads_of_taxa_with_few_minimizers_count_for_those_above(indexes, tmp_pa
         assert [int(call) for (call,) in rows] == calls
     other = [*READS, "--paired", "--minimum-minimizers", 5]
     error = run("classify", indexes["metacache"], *other, "--report", "-", code=2)
-    assert "--minimum-minimizers is of the rule of Kraken 2" in error
+    assert "--minimum-minimizers is an option of the rule of Kraken 2" in error
     assert "name one, e.g. --report FILE" in run("classify", index, *other, code=2)

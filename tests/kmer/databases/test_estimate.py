@@ -213,4 +213,6 @@ def test_the_command():
     )
     assert (told["within"], told["rule"]) == ("40%", "metacache")
     assert int(told["features"]) <= int(told["locations"])
-    assert "is of the rule of MetaCache" in run(genomes, "--rule", "kraken2", "--cap", 3, code=2)
+    assert "is an option of the rule of MetaCache" in run(
+        genomes, "--rule", "kraken2", "--cap", 3, code=2
+    )

@@ -266,7 +266,7 @@ def test_options_that_do_not_fit(site, address):
         (("--device", "cuda"), "are the server's"),
         (("--scheduler", "tcp://127.0.0.1:1"), "are the server's"),
         (("--rule", "metacache"), "was built by --rule kraken2"),
-        (("--hitmin", "3"), "is of the rule of MetaCache"),
+        (("--hitmin", "3"), "is an option of the rule of MetaCache"),
     ):
         assert said in run("classify", "kraken2", reads, "--server", address, *options, code=2)
 

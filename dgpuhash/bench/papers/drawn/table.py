@@ -69,7 +69,7 @@ def _line(label: str, row: dict[str, Any], mixes: dict[str, Any]) -> Line:
 def _figures() -> Iterator[Figure]:
     """Yield the figures of `figures.toml`."""
     table = read_data(__package__, "figures.toml")
-    mixes = {"": (), **table["mixes"]}
+    mixes: dict[str, Any] = {"": (), **table["mixes"]}
     lines = {label: _line(label, row, mixes) for label, row in table["lines"].items()}
     for row in table["figures"]:
         if "lines" in row:
