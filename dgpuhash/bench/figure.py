@@ -29,7 +29,7 @@ def rate(
     made = {**what, "rate": short(per_second / scale), "unit": unit}
     if floor is not None:
         made |= {"floor": short(floor / scale), "ratio": short(per_second / floor)}
-    return _checked(made)
+    return _with_mark(made)
 
 
 def duration(
@@ -48,10 +48,10 @@ def duration(
     made = {**what, "time": short(seconds * scale), "unit": unit}
     if floor is not None:
         made |= {"floor": short(floor * scale), "ratio": short(floor / seconds)}
-    return _checked(made)
+    return _with_mark(made)
 
 
-def _checked(row: dict[str, Any]) -> dict[str, Any]:
+def _with_mark(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with ``correct``; rows of a model have no answer to check."""
     return row if "model" in row else row | {"correct": True}
 

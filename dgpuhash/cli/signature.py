@@ -1,4 +1,4 @@
-"""Commands by the signatures of functions, whose docstrings have the help of each option."""
+"""Make commands of functions: options by signature, help by docstring."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def command(function: Callable[..., Any]) -> click.Command:
         if dataclasses.is_dataclass(each.kind):
             fields = list(_parameters(each.kind))
             groups[each.name] = each.kind, [field.name for field in fields]
-            decorators += [made for field in fields for made in _options(field)]
+            decorators += [one for field in fields for one in _options(field)]
         elif each.notes and isinstance(each.notes[0], OptionTable):
             groups[each.name] = dict, list(each.notes[0])
             decorators += each.notes[0].values()
@@ -67,10 +67,11 @@ def command(function: Callable[..., Any]) -> click.Command:
             values[name] = kind(**{part: values.pop(part) for part in names})
         return function(**values)
 
+    made: Any = run
     for decorate in reversed(decorators):
-        run = decorate(run)
+        made = decorate(made)
     text = _SECTION.split(inspect.cleandoc(function.__doc__ or ""))[0]
-    return click.command(function.__name__.replace("_", "-"), help=text)(run)
+    return click.command(function.__name__.replace("_", "-"), help=text)(made)
 
 
 class _Parameter(NamedTuple):

@@ -23,6 +23,8 @@ Milliseconds = Annotated[float | None, Option(from_least=True)]
 WORKERS = (8, 16, 32, 64, 128, 256, 512, 1024)
 _PAIR_NBYTES, _KEY_NBYTES, _ANSWER_NBYTES = 16, 8, 16
 _LOOKUPS = ("find", "merge")
+# Verbs of which a further worker's time for client and scheduler is a figure.
+_OVERHEADS = ("build", "bulk insert")
 # The phase of a bulk verb after the partition, and the option that gives its rate.
 _BULK_PHASES = dict(zip(BULK, (("insert", "insert"), ("lookup", "find")), strict=True))
 
@@ -108,45 +110,35 @@ def run(
     the workers, from one worker through the smallest measured cluster of several. Congestion, skew
     and slow workers are not modelled.
     """
-    found = Points() if measured is None else read_points(measured)
-    points, limits = found.verbs, found.limits
-    given = {"partition": partition_rate, "insert": insert_rate, "find": find_rate}
-    alone = {row["verb"]: row for row in points if row["workers"] == 1}
-    rows = chunk_size or max((row["n"] for row in points), default=0)
+    given = {
+        "partition": partition_rate, "insert": insert_rate, "find": find_rate, "link": link,
+        "infiniband": infiniband, "latency": latency, "message": message,
+    }  # fmt: skip
+    fit = _Calibration(Points() if measured is None else read_points(measured), given)
+    rows = chunk_size or max((row["n"] for row in fit.points), default=0)
     if not rows:
         raise SpecError("how many rows has a worker? give --chunk-size, or --measured FILE")
     if "strong" in modes and rows < max(workers):
         raise SpecError(f"--chunk-size {rows}; give at least {max(workers)} rows")
-    several, bulky = (_multi_worker_rows(points, verb) for verb in ("build", "bulk insert"))
-    waits = _message_seconds(latency, message, limits)
-    link_row = next(iter(several or bulky), None)
-    reached = link or _link(found.exchanges)
-    network = _network(reached, infiniband, gpus_per_host, *waits, link_row)
-    each, each_row = _overhead_per_worker(several, alone)
-    bulk_each, bulk_row = _bulk_overhead_per_worker(points, alone)
-    verbs = _verbs(given, alone, each, points)
-    verbs |= _bulk_verbs(given, alone, bulk_each, limits, points)
-    given |= {"link": link, "infiniband": infiniband, "latency": latency, "message": message}
-    told = {f"other of {name}" for name in alone}
-    further = {"build": each_row, "bulk insert": bulk_row}
-    told |= {_overhead_name(name) for name, row in further.items() if row is not None}
-    whose = {"machine": found.machine} if found.machine else {}
-    yield from (row | whose for row in _figures(network, verbs, given, told))
+    network, verbs = fit.network(gpus_per_host), fit.verbs()
+    machine = {"machine": fit.machine} if fit.machine else {}
+    yield from (row | machine for row in fit.figures(network, verbs))
     if simulate:
         costs = _costs(verbs, reduce_rate)
-        yield from (row | whose for row in simulated(network, costs, workers, rows))
+        yield from (row | machine for row in simulated(network, costs, workers, rows))
         return
-    used = [each_row, bulk_row, link_row if reached is None else None]
-    taken = {(row["mode"], row["verb"], row["workers"]) for row in used if row is not None}
     for mode in modes:
-        seen = {row["workers"] for row in points if row["mode"] == mode}
+        points = {
+            (row["verb"], row["workers"]): row for row in fit.points[::-1] if row["mode"] == mode
+        }
+        counts = sorted({*workers, *(count for _, count in points)})
         for name, verb in verbs.items():
-            whole = verb.phases(rows, 1, network).whole / rows
-            for count in sorted(seen | set(workers)):
+            alone = verb.phases(rows, 1, network).whole / rows
+            for count in counts:
                 there = rows if mode == "weak" else rows / count
-                point = _at(points, mode, name, count)
-                calibrates = count == 1 or (mode, name, count) in taken
-                made = _row(mode, name, verb, there, count, network, whole) | whose
+                point = points.get((name, count))
+                calibrates = count == 1 or (mode, name, count) in fit.used
+                made = _row(mode, name, verb, there, count, network, alone) | machine
                 yield made | ({} if point is None else _comparison(made, point, calibrates))
 
 
@@ -160,197 +152,178 @@ def _costs(verbs: dict[str, Verb], reduce_rate: float | None) -> Costs:
     return Costs(*rates, (reduce_rate or 0.0) * 1e9, insert.fixed, insert.each)
 
 
-def _link(exchanges: list[Row]) -> float | None:
-    """Return the measured GB/s of the default transport, for the most bytes."""
-    ways = [way for way in TRANSPORTS["cuda"] if way in {row["exchange"] for row in exchanges}]
-    theirs = [row for row in exchanges if row["exchange"] == ways[0]] if ways else []
-    return max(theirs, key=lambda row: row["leaving"])["rate"] if theirs else None
+class _Calibration:
+    """Rates and times that are given, or taken from measured rows.
 
-
-def _message_seconds(
-    latency: float | None, message: float | None, limits: list[dict[str, Any]]
-) -> tuple[float, float]:
-    """Return the seconds of a message alone, and of each of many at once.
-
-    Times that are not given are those measured with the most workers.
+    Attributes
+    ----------
+    points : list of dict
+        Measured rows of verbs.
+    machine : dict
+        Of the measured rows.
+    used : set
+        Mode, verb and workers of rows of several workers that figures are taken from.
     """
-    found = []
-    for name, given in (("latency", latency), ("message", message)):
-        rows = [row for row in limits if row["limit"] == name]
-        if given is None and not rows:
+
+    def __init__(self, found: Points, given: dict[str, float | None]) -> None:
+        self.points, self._limits, self.machine = found.verbs, found.limits, found.machine
+        self._exchanges, self._given = found.exchanges, given
+        self._alone = {row["verb"]: row for row in self.points if row["workers"] == 1}
+        self.used: set[tuple[str, str, int]] = set()
+        self._each, self._further = self._overheads()
+
+    def _several(self, verb: str) -> list[Row]:
+        """Return a verb's rows of several workers, those of the fewest first."""
+        several = [row for row in self.points if row["verb"] == verb and row["workers"] > 1]
+        return sorted(several, key=lambda row: row["workers"])
+
+    def _rows_with_steps(self, verb: str) -> list[Row]:
+        """Return those of weak scaling with steps."""
+        return [row for row in self._several(verb) if row["mode"] == "weak" and "steps" in row]
+
+    def _use(self, row: Row) -> Row:
+        self.used.add((row["mode"], row["verb"], row["workers"]))
+        return row
+
+    def _overheads(self) -> tuple[dict[str, float], set[str]]:
+        """Return the seconds that each further worker adds for client and scheduler.
+
+        They are of ``build`` and ``bulk insert``, and the names of those that were measured.
+        """
+        each, measured = dict.fromkeys(_OVERHEADS, 0.0), set[str]()
+        if (rows := self._rows_with_steps("build")) and "build" in self._alone:
+            row = self._use(rows[0])
+            more = row["steps"]["other"] - self._alone["build"]["steps"]["other"]
+            each["build"] = max(0.0, more / 1e3 / (row["workers"] - 1))
+            measured.add("build")
+        bulky = [name for name in BULK if name in self._alone and self._several(name)]
+        for name in bulky[:1]:
+            row = self._use(self._several(name)[0])
+            more = _idle(row) - _idle(self._alone[name])
+            each["bulk insert"] = max(0.0, more) / (row["workers"] - 1)
+            measured.add("bulk insert")
+        return each, measured
+
+    def _message_seconds(self, name: str) -> float:
+        """Return the seconds of a message: given, or measured with the most workers."""
+        rows = [row for row in self._limits if row["limit"] == name]
+        if (given := self._given[name]) is not None:
+            return given / 1e3
+        if not rows:
             raise SpecError(f"what does a message take? give --{name} in milliseconds, or "
                             "--measured FILE with several workers")  # fmt: skip
-        if given is None:
-            given = max(rows, key=lambda row: row["workers"])["time"]
-        found.append(given / 1e3)
-    return found[0], found[1]
+        return float(max(rows, key=lambda row: row["workers"])["time"] / 1e3)
 
+    def _link(self) -> float | None:
+        """Return the GB/s that is given, or measured: the default transport's, for most bytes."""
+        there = {row["exchange"] for row in self._exchanges}
+        ways = [way for way in TRANSPORTS["cuda"] if way in there]
+        theirs = [row for row in self._exchanges if row["exchange"] == ways[0]] if ways else []
+        most = max(theirs, key=lambda row: row["leaving"], default={"rate": None})
+        return self._given["link"] or most["rate"]
 
-def _multi_worker_rows(points: list[Row], verb: str) -> list[Row]:
-    """Return a verb's weak-scaling rows of several workers with steps.
+    def network(self, host: int) -> Network:
+        """Return the network between workers, with `host` of them on each host."""
+        infiniband = (self._given["infiniband"] or 0.0) * 1e9
+        waits = [self._message_seconds(name) for name in ("latency", "message")]
+        if (link := self._link()) is not None:
+            return Network(link * 1e9, infiniband, host, *waits)
+        if not (rows := self._rows_with_steps("build") or self._rows_with_steps("bulk insert")):
+            raise SpecError("how fast is the link between GPUs? give --link, or --measured FILE "
+                            "with several workers and --mode weak")  # fmt: skip
+        row = self._use(rows[0])
+        seconds = row["steps"]["exchange"] / 1e3
+        nbytes = _PAIR_NBYTES * row["n"] * (1 - 1 / row["workers"])
+        # A link so fast that only messages take time. Where these alone exceed the measured time,
+        # the whole time is attributed to the link.
+        silent = Network(1e30, 1e30, host, *waits)
+        waiting, _ = silent.seconds(_PAIR_NBYTES * row["n"], row["workers"])
+        bare = seconds - waiting if waiting < seconds else seconds
+        return Network(nbytes / bare, infiniband, host, *waits)
 
-    Rows with the fewest workers come first.
-    """
-    told = [row for row in points if row["verb"] == verb and "steps" in row]
-    several = [row for row in told if row["mode"] == "weak" and row["workers"] > 1]
-    return sorted(several, key=lambda row: row["workers"])
-
-
-def _at(points: list[dict[str, Any]], mode: str, verb: str, count: int) -> dict[str, Any] | None:
-    return next(
-        (
-            row
-            for row in points
-            if (row["mode"], row["verb"], row["workers"]) == (mode, verb, count)
-        ),
-        None,
-    )
-
-
-def _network(
-    link: float | None,
-    infiniband: float,
-    host: int,
-    latency: float,
-    message: float,
-    row: Row | None,
-) -> Network:
-    if link is not None:
-        return Network(link * 1e9, infiniband * 1e9, host, latency, message)
-    if row is None:
-        raise SpecError("how fast is the link between GPUs? give --link, or --measured FILE with "
-                        "several workers and --mode weak")  # fmt: skip
-    seconds = row["steps"]["exchange"] / 1e3
-    nbytes = _PAIR_NBYTES * row["n"] * (1 - 1 / row["workers"])
-    # A link so fast that only messages take time. Where these alone exceed the measured time,
-    # the whole time is attributed to the link.
-    silent = Network(1e30, 1e30, host, latency, message)
-    waiting, _ = silent.seconds(_PAIR_NBYTES * row["n"], row["workers"])
-    bare = seconds - waiting if waiting < seconds else seconds
-    return Network(nbytes / bare, infiniband * 1e9, host, latency, message)
-
-
-def _overhead_per_worker(
-    several: list[dict[str, Any]], alone: dict[str, dict[str, Any]]
-) -> tuple[float, Row | None]:
-    """Return the seconds each further worker adds, and the row they are from.
-
-    The seconds are those of client and scheduler.
-    """
-    if not several or "build" not in alone:
-        return 0.0, None
-    more = several[0]["steps"]["other"] - alone["build"]["steps"]["other"]
-    return max(0.0, more / 1e3 / (several[0]["workers"] - 1)), several[0]
-
-
-def _verbs(
-    given: dict[str, float | None],
-    alone: dict[str, dict[str, Any]],
-    each: float,
-    points: list[dict[str, Any]],
-) -> dict[str, Verb]:
-    made = {}
-    for verb in CHANGES:
-        if points and "steps" not in alone.get(verb, ()):
-            continue
-        rates, fixed = {}, 0.0
-        for step in ("partition", "insert"):
-            rates[step] = _rate(given[step], alone.get(verb), step)
-        if verb in alone:
-            fixed = alone[verb]["steps"]["other"] / 1e3
-        made[verb] = Verb(rates, _PAIR_NBYTES, fixed, each)
-    for verb in _LOOKUPS:
-        row = alone.get(verb)
-        if points and row is None:
-            continue
-        if given["find"] is None and row is None:
-            raise SpecError("how fast are lookups? give --find-rate, or --measured FILE with 1 "
-                            "worker")  # fmt: skip
-        nbytes = _KEY_NBYTES + float(_ANSWER_NBYTES)
-        if verb == "merge":
-            several = [row for row in points if row["verb"] == verb and row["workers"] > 1]
-            if not several:
+    def verbs(self) -> dict[str, Verb]:
+        """Return the verbs with figures, those that exchange while they work last."""
+        each, made = self._each["build"], dict[str, Verb]()
+        for verb in CHANGES:
+            row = self._alone.get(verb)
+            if self.points and (row is None or "steps" not in row):
                 continue
-            away = several[0]["rows"] * (1 - 1 / several[0]["workers"])
-            nbytes = several[0]["exchanged_bytes"] / away
-        alike = given["find"] if given["find"] is not None else row["rate"]  # type: ignore[index]
-        made[verb] = Verb({"lookup": alike * 1e9}, nbytes, 0.0, each)
-    return made
+            rates = {step: self._rate(row, step) for step in ("partition", "insert")}
+            fixed = 0.0 if row is None else row["steps"]["other"] / 1e3
+            made[verb] = Verb(rates, _PAIR_NBYTES, fixed, each)
+        for verb in _LOOKUPS:
+            row = self._alone.get(verb)
+            if self.points and row is None:
+                continue
+            if self._given["find"] is None and row is None:
+                raise SpecError("how fast are lookups? give --find-rate, or --measured FILE with 1 "
+                                "worker")  # fmt: skip
+            nbytes = _KEY_NBYTES + float(_ANSWER_NBYTES)
+            if verb == "merge":
+                several = [one for one in self.points if one["verb"] == verb and one["workers"] > 1]
+                if not several:
+                    continue
+                away = several[0]["rows"] * (1 - 1 / several[0]["workers"])
+                nbytes = several[0]["exchanged_bytes"] / away
+            given = self._given["find"]
+            alike = given if given is not None else row["rate"]  # type: ignore[index]
+            made[verb] = Verb({"lookup": alike * 1e9}, nbytes, 0.0, each)
+        return made | self._bulk_verbs()
 
-
-def _bulk_verbs(
-    given: dict[str, float | None],
-    alone: dict[str, Row],
-    each: float,
-    limits: list[Row],
-    points: list[Row],
-) -> dict[str, Verb]:
-    """Return the verbs that exchange some rows while they work on others."""
-    made: dict[str, Verb] = {}
-    fixed = 0.0
-    for name, (phase, limit) in _BULK_PHASES.items():
-        row, rate, parted = alone.get(name), given[limit], given["partition"]
-        if row is not None:
-            fixed = _idle(row)
-            rate = rate or row["n"] / row["worker_seconds"] / 1e9
-            parted = parted or min(
-                one["rate"] for one in limits if (one["limit"], one["n"]) == ("partition", row["n"])
+    def _rate(self, row: Row | None, step: str) -> float:
+        if (given := self._given[step]) is not None:
+            return given * 1e9
+        if row is None:
+            raise SpecError(
+                f"how fast is {step}? give --{step}-rate, or --measured FILE with 1 worker"
             )
-        if (points and row is None) or not (rate and parted):
-            continue
-        rates = {"partition": parted * 1e9, phase: rate * 1e9}
-        made[name] = Verb(rates, BULK_NBYTES[name], fixed, each, pipelined=True)
-    return made
+        return float(row["n"] / (row["steps"][step] / 1e3))
+
+    def _bulk_verbs(self) -> dict[str, Verb]:
+        """Return the verbs that exchange some rows while they work on others."""
+        made: dict[str, Verb] = {}
+        fixed = 0.0
+        for name, (phase, limit) in _BULK_PHASES.items():
+            row, rate = self._alone.get(name), self._given[limit]
+            parted = self._given["partition"]
+            if row is not None:
+                fixed = _idle(row)
+                rate = rate or row["n"] / row["worker_seconds"] / 1e9
+                limits = [one for one in self._limits if one["limit"] == "partition"]
+                parted = parted or min(one["rate"] for one in limits if one["n"] == row["n"])
+            if (self.points and row is None) or not (rate and parted):
+                continue
+            rates = {"partition": parted * 1e9, phase: rate * 1e9}
+            each = self._each["bulk insert"]
+            made[name] = Verb(rates, BULK_NBYTES[name], fixed, each, pipelined=True)
+        return made
+
+    def figures(self, network: Network, verbs: dict[str, Verb]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the figures that the model is made of."""
+        for name in ("link", "infiniband"):
+            each = getattr(network, name)
+            yield _figure(name, self._source(name), per_second=each, unit="GB/s")
+        for name in ("latency", "message"):
+            yield _figure(name, self._source(name), seconds=getattr(network, name))
+        for name, verb in verbs.items():
+            for phase, each in verb.rates.items():
+                source = self._source("find" if phase == "lookup" else phase)
+                yield _figure(f"{phase} of {name}", source, per_second=each)
+        for name in [name for name in verbs if name not in _LOOKUPS]:
+            source = "measured" if name in self._alone else "left out"
+            yield _figure(f"other of {name}", source, seconds=verbs[name].fixed)
+        for name in [name for name in _OVERHEADS if name in verbs]:
+            source = "measured" if name in self._further else "left out"
+            what = f"other of {name}, for each further worker"
+            yield _figure(what, source, seconds=verbs[name].each)
+
+    def _source(self, name: str) -> str:
+        return "measured" if self._given.get(name) is None else "given, not measured"
 
 
 def _idle(row: Row) -> float:
     """Return the seconds in which no worker was working."""
     return float(row["seconds"] - row["worker_seconds"])
-
-
-def _bulk_overhead_per_worker(points: list[Row], alone: dict[str, Row]) -> tuple[float, Row | None]:
-    """Return the idle seconds each further worker adds, and their row."""
-    for name in BULK:
-        several = [row for row in points if row["verb"] == name and row["workers"] > 1]
-        if name in alone and several:
-            row = min(several, key=lambda row: row["workers"])
-            return max(0.0, _idle(row) - _idle(alone[name])) / (row["workers"] - 1), row
-    return 0.0, None
-
-
-def _overhead_name(name: str) -> str:
-    return f"other of {name}, for each further worker"
-
-
-def _rate(given: float | None, row: dict[str, Any] | None, step: str) -> float:
-    if given is not None:
-        return given * 1e9
-    if row is None:
-        raise SpecError(f"how fast is {step}? give --{step}-rate, or --measured FILE with 1 worker")
-    return float(row["n"] / (row["steps"][step] / 1e3))
-
-
-def _figures(
-    network: Network, verbs: dict[str, Verb], given: dict[str, float | None], told: set[str]
-) -> Iterator[dict[str, Any]]:
-    def source(name: str) -> str:
-        return "measured" if given.get(name) is None else "given, not measured"
-
-    links = {"link": network.link, "infiniband": network.infiniband}
-    for name, each in links.items():
-        yield _figure(name, source(name), per_second=each, unit="GB/s")
-    for name, each in (("latency", network.latency), ("message", network.message)):
-        yield _figure(name, source(name), seconds=each)
-    for name, verb in verbs.items():
-        for phase, each in verb.rates.items():
-            said = source("find" if phase == "lookup" else phase)
-            yield _figure(f"{phase} of {name}", said, per_second=each)
-    changes = [name for name in verbs if name not in _LOOKUPS]
-    others = {f"other of {name}": verbs[name].fixed for name in changes}
-    first = [name for name in ("build", "bulk insert") if name in verbs]
-    others |= {_overhead_name(name): verbs[name].each for name in first}
-    for name, each in others.items():
-        yield _figure(name, "measured" if name in told else "left out", seconds=each)
 
 
 def _figure(

@@ -9,13 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dgpuhash.backend import device_of
-from dgpuhash.errors import (
-    DeviceError,
-    KeyTypeError,
-    ShapeError,
-    UnsupportedError,
-    install_command,
-)
+from dgpuhash.errors import DeviceError, KeyTypeError, ShapeError, UnsupportedError
 from dgpuhash.frames.dataframes import cudf_columns, pandas_take
 from dgpuhash.frames.dataframes.base import Frames
 from dgpuhash.frames.dataframes.interop import to_native
@@ -42,8 +36,8 @@ def frames_named(name: str) -> Frames:
         return CudfFrames()
     except ImportError as error:
         raise UnsupportedError(
-            f"GPU frames need cuDF, which is not installed; {install_command('cudf-cu13')}; or "
-            "pass pandas frames with device='cuda' (keys on the GPU, rows on the host)"
+            "GPU frames need cuDF, which is not installed; pip install '.[cudf-cu13]' in a "
+            "checkout, or pass pandas frames with device='cuda' (keys on the GPU, rows on the host)"
         ) from error
 
 
