@@ -44,7 +44,7 @@ from dgpuhash.distributed import (
 )
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.groupby import steps
-from dgpuhash.distributed.merge import expression
+from dgpuhash.distributed.merge import strategy
 from dgpuhash.distributed.query import fetch
 from dgpuhash.distributed.runs.kept import RECEIPT
 from dgpuhash.errors import DgpuhashError
@@ -336,7 +336,7 @@ def run_again(verb: Callable[[Any], Any], task: str) -> Callable[[Any], Any]:
     def rerun(given: Any) -> None:
         with pytest.MonkeyPatch.context() as patch, rerun_of(distributed.get_client(), task):
             patch.setattr(steps, "_FEW_STATES", {"cpu": 0})
-            patch.setattr(expression, "most_held_nbytes", lambda plan, unique: 0)
+            patch.setattr(strategy, "late_broadcast_nbytes", lambda: 0)
             verb(given).compute()
 
     return rerun

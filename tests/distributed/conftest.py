@@ -14,7 +14,7 @@ from distributed import Client
 
 from dgpuhash.distributed.cluster import rpc
 from dgpuhash.distributed.groupby import steps
-from dgpuhash.distributed.merge import expression, verb
+from dgpuhash.distributed.merge import strategy, verb
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def pandas_strings() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def few_rows_get_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have merges send rows to owners, though the stored side of most tests is small."""
-    for module in (expression, verb):
-        monkeypatch.setattr(module, "most_held_nbytes", lambda plan, unique: 0)
+    for module in (strategy, verb):
+        monkeypatch.setattr(module, "late_broadcast_nbytes", lambda: 0)
 
 
 @pytest.fixture(autouse=True)

@@ -20,48 +20,14 @@ from dgpuhash.distributed.cluster.dask_internals import (
     Task,
     TaskRef,
 )
+from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.merge.copied import MergeTaskExpr
+from dgpuhash.distributed.merge.broadcast import MergeTaskExpr, check_size
 from dgpuhash.distributed.merge.sides import SidesExpr, not_unique, raise_if_repeated
 from dgpuhash.errors import UnsupportedError
-from dgpuhash.frames.merge.keys import KeyPair
 from dgpuhash.frames.merge.partition import PartitionPlan
 from dgpuhash.tables.memory_errors import memory_errors_of
-
-
-def can_be_aligned(left: Expr, right: Expr, plan: PartitionPlan) -> bool:
-    """Return whether both sides can be joined partition by partition, by their divisions."""
-    sides, metas = (left, right), (plan.left, plan.right)
-    if not all(isinstance(meta, pd.DataFrame) and meta.index.nlevels == 1 for meta in metas):
-        return False
-    dtypes = [meta.index.dtype for meta in metas]
-    if dtypes[0] != dtypes[1] or not _is_ordered(dtypes[0]):
-        return False
-    if not all(side.known_divisions and _are_ordered(side.divisions, dtypes[0]) for side in sides):
-        return False
-    return any(_is_of_indexes(pair, plan) for pair in plan.keys.pairs)
-
-
-def _is_of_indexes(pair: KeyPair, plan: PartitionPlan) -> bool:
-    """Return whether both sides are joined by their index."""
-    return all(
-        label is None or label not in side.columns
-        for label, side in ((pair.left_label, plan.left), (pair.right_label, plan.right))
-    )
-
-
-def _is_ordered(dtype: Any) -> bool:
-    """Return whether labels of a dtype can be compared with divisions."""
-    if isinstance(dtype, np.dtype):
-        return dtype.kind in "iufmMO"
-    return isinstance(dtype, pd.DatetimeTZDtype | pd.StringDtype)
-
-
-def _are_ordered(divisions: Sequence[Any], dtype: Any) -> bool:
-    if any(pd.isna(each) for each in divisions):
-        return False
-    return dtype.kind != "O" or all(isinstance(each, str) for each in divisions)
 
 
 class AlignedMergeExpr(SidesExpr, LoweredExpr):
@@ -72,7 +38,7 @@ class AlignedMergeExpr(SidesExpr, LoweredExpr):
     """
 
     _parameters = [  # noqa: RUF012
-        "left", "right", "arguments", "probing", "validate", "_partitions",
+        "left", "right", "arguments", "strategy", "validate", "_partitions",
     ]  # fmt: skip
     _defaults = {"validate": (False, False), "_partitions": None}  # noqa: RUF012
 
@@ -104,8 +70,7 @@ class AlignedMergeExpr(SidesExpr, LoweredExpr):
         chosen = self.operand("_partitions")
         chosen = None if chosen is None else tuple(chosen)
         sides = (BetweenExpr(side, self._targets, chosen) for side in (self.left, self.right))
-        known = self._divisions()[0] is not None
-        return PairExpr(*sides, self.plan, not_unique(self.validate), known)
+        return PairExpr(*sides, self.plan, not_unique(self.validate), self.divisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,29 +203,31 @@ def rows_of(meta: Any, *parts: Any) -> Any:
 
 
 class PairExpr(MergeTaskExpr):
-    """Join of each partition with the partition of the same divisions on the other side.
+    """Join of aligned partitions in pairs, or of two single-partition sides in one task.
 
     `texts` tell what is wrong when keys of a side are not unique, and are empty where they may.
+    `limits` are the divisions of the result.
     """
 
-    _parameters = ["left", "right", "plan", "texts", "known"]  # noqa: RUF012
+    _parameters = ["left", "right", "plan", "texts", "limits"]  # noqa: RUF012
 
     def _divisions(self) -> tuple[Any, ...]:
-        divisions = tuple(self.left.divisions)
-        return divisions if self.known else (None,) * len(divisions)
+        return tuple(self.limits)
 
     def _task(self, name: Any, index: int) -> Task:
-        sides = (TaskRef((side._name, index)) for side in (self.left, self.right))
-        return Task(name, merge_pair, *sides, self._pickled, self.texts, self.left.is_last(index))
-
-    def _broadcast_dep(self, dep: Expr) -> bool:
-        return False
+        left, right = self.left, self.right
+        sides = (TaskRef((side._name, index)) for side in (left, right))
+        is_last = left.is_last(index) if isinstance(left, BetweenExpr) else None
+        return Task(name, merge_pair, *sides, self._pickled, self.texts, is_last)
 
 
 def merge_pair(
-    left: Any, right: Any, plan: CachedPickle[PartitionPlan], texts: tuple[str, str], last: bool
-) -> Any:
-    """Return the merge of two partitions with the same divisions.
+    left: Any, right: Any, plan: CachedPickle[PartitionPlan], texts: tuple[str, str],
+    is_last: bool | None,
+) -> Any:  # fmt: skip
+    """Return the merge of two partitions without rows of the same keys elsewhere.
+
+    Of aligned sides `is_last` tells whether they are the last ones; None: they are the only ones.
 
     Raises
     ------
@@ -268,11 +235,15 @@ def merge_pair(
         When keys are not unique where they should.
     UnsupportedError
         When labels are null, but in the last partition.
+    OutOfMemoryError
+        When the result of the only partitions has more rows than fit the memory.
     """
     with raise_without_traceback(), memory_errors_of("merge"):
-        opened = plan.opened()
-        if not last:
+        opened, check = plan.opened(), None
+        if is_last is None:
+            check = functools.partial(check_size, current_worker(), frame=left, stored=right)
+        elif not is_last:
             for side in (left, right):
                 _check_labels(side.index)
         raise_if_repeated(opened, left, right, texts)
-        return opened.merged(left, right)
+        return opened.merged(left, right, check)

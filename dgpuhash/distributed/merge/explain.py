@@ -24,6 +24,7 @@ from dgpuhash.distributed.ingest.mode import known_nbytes
 from dgpuhash.distributed.merge.aligned import AlignedMergeExpr
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr
 from dgpuhash.distributed.merge.steps import ProbeExpr
+from dgpuhash.distributed.merge.strategy import Strategy
 from dgpuhash.distributed.partition.descriptor import Placement
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.query.plan import SealedProbe
@@ -35,6 +36,14 @@ NO_MERGE = (
     "no merge of dgpuhash: this frame was not made by dgpuhash.merge, frame.dgpuhash.merge or "
     "index.merge, or it was computed since (persist)"
 )
+
+
+# What is sent where keys have no owners.
+_SENT = {
+    "aligned": "sent: rows between two divisions to one task; nothing by hash",
+    "local": "sent: nothing by hash; a side that lies on another worker",
+    "broadcast": "sent: nothing: each worker has all rows; back: nothing",
+}
 
 
 def explained(frame: dd.DataFrame, client: Client) -> str:
@@ -118,49 +127,48 @@ def _probe_of(each: Expr) -> Probe | None:
 
 
 def _lines(merge: Expr, written: Expr | None, merges: Sequence[Expr], client: Client) -> list[str]:
-    if isinstance(merge, MergeExpr):
-        return _of_frames(merge, written, merges, client)
-    if isinstance(merge, AlignedMergeExpr):
-        return _of_divisions(merge, written, merges, client)
+    if isinstance(merge, MergeExpr | AlignedMergeExpr):
+        return list(_of_frames(merge, written, merges, client))
     probe = _probe_of(merge)
     assert probe is not None
     return _of_an_index(merge, probe)
 
 
 def _of_frames(
-    merge: MergeExpr, written: Expr | None, merges: Sequence[Expr], client: Client
-) -> list[str]:
-    """Return the lines about a merge of two frames."""
-    plan, arguments = merge.plan, merge.arguments
-    if merge.operand("single"):
-        return [
-            f"{arguments.how} merge{_by(plan)}: each side is one partition, and one task merges "
-            "both",
-            *_read(merge, written, merges, client),
-            "sent: nothing by hash; a side that lies on another worker",
-            *_checked(merge),
-            _result(merge),
-        ]
-    asking = merge.left if plan.probing == "left" else merge.right
+    merge: Any, written: Expr | None, merges: Sequence[Expr], client: Client
+) -> Iterator[str]:
+    """Yield the lines about a merge of two frames, by its strategy."""
+    plan, strategy = merge.plan, merge.strategy
+    begin = f"{merge.arguments.how} merge{_by(plan)}: "
     stored = "right" if plan.probing == "left" else "left"
-    copied = merge.placement is Placement.REPLICATED
-    many = asking.npartitions != 1
-    lines = [
-        f"{arguments.how} merge{_by(plan)}: {counted(asking.npartitions, 'partition')} of the "
-        f"{plan.probing} side ask{'' if many else 's'}, in {'their' if many else 'its'} order",
-        f"indexed: the {stored} side, {_why_indexed(merge)}",
-        f"placed: {_placed(merge, stored)}",
-        f"stored: {_stored(plan)}",
-    ]
-    lines += _read(merge, written, merges, client)
-    back = "which keys are there" if plan.is_filter else repr(_names(plan, plan.fetched))
-    lines.append(f"sent: {sent_to_shards(merge.placement)}; back: {'nothing' if copied else back}")
-    lines += _checked(merge)
-    if merge._tails:
-        tails = counted(len(merge._tails), "partition")
+    read = _read(merge, written, merges, client)
+    if strategy.kind in ("local", "aligned"):
+        yield begin + strategy.why
+        if strategy.kind == "aligned":
+            yield f"indexed: the {stored} side, in each task by itself"
+        yield from read
+        yield _SENT[strategy.kind]
+    else:
+        parts = getattr(merge, plan.probing).npartitions
+        yield begin + (
+            f"{counted(parts, 'partition')} of the {plan.probing} side ask"
+            f"{'s, in its' if parts == 1 else ', in their'} order"
+        )
+        yield f"indexed: the {stored} side, {strategy.indexed}"
+        yield f"placed: {_placed(strategy)}"
+        yield f"stored: {_stored(plan)}"
+        yield from read
+        back = _answer(plan.is_filter, _names(plan, plan.fetched))
+        sent = sent_to_shards(Placement.DISTRIBUTED)
+        yield _SENT.get(strategy.kind) or f"sent: {sent}; back: {back}"
+    yield from _checked(merge)
+    if tails := len(getattr(merge, "_tails", ())):
         alone = "then" if merge.operand("probed") else "chosen alone"
-        lines.append(f"{alone}: {tails} with rows of the {stored} side that nothing matches")
-    return [*lines, _result(merge)]
+        yield (
+            f"{alone}: {counted(tails, 'partition')} with rows of the {stored} side that nothing "
+            "matches"
+        )
+    yield _result(merge)
 
 
 def _checked(merge: MergeExpr | StandingMergeExpr) -> Iterator[str]:
@@ -170,28 +178,11 @@ def _checked(merge: MergeExpr | StandingMergeExpr) -> Iterator[str]:
         yield f"checked before: keys of the {' and the '.join(sides)} side are unique"
 
 
-def _of_divisions(
-    merge: AlignedMergeExpr, written: Expr | None, merges: Sequence[Expr], client: Client
-) -> list[str]:
-    """Return the lines about an aligned join."""
-    plan = merge.plan
-    stored = "right" if plan.probing == "left" else "left"
-    return [
-        f"{merge.arguments.how} merge{_by(plan)}: both sides have divisions, and partitions of one "
-        "range meet",
-        f"indexed: the {stored} side, in each task by itself",
-        *_read(merge, written, merges, client),
-        "sent: rows between two divisions to one task; nothing by hash",
-        _result(merge),
-    ]
-
-
 def _of_an_index(merge: Expr, probe: Probe) -> list[str]:
     """Return the lines about a merge of a frame with a standing index."""
     descriptor, tails = probe.descriptor, len(getattr(merge, "_tails", ()))
     parts = merge.npartitions - tails
-    filters = probe.how in ("semi", "anti")
-    back = "which keys are there" if filters else repr(list(probe.moved))
+    back = _answer(probe.how in ("semi", "anti"), list(probe.moved))
     lines = [
         f"{probe.how} merge by {_paired(probe.left_on, descriptor.encoder.names)}: "
         f"{counted(parts, 'partition')} of the left side ask{'s' if parts == 1 else ''} the index "
@@ -225,28 +216,16 @@ def _paired(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> str:
     return ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)
 
 
-def _why_indexed(merge: MergeExpr) -> str:
-    how, probing = merge.arguments.how, str(merge.probing)
-    if merge.plan.is_filter:
-        return f"as how={how!r} tells of each row of the left side"
-    if merge.plan.keeps_unmatched and merge.arguments.joined != "outer":
-        return f"as how={how!r} keeps each row of the {probing} side"
-    if probing == "left":
-        return "as rows come in the order of the left side"
-    if merge.left.npartitions == 1 < merge.right.npartitions:
-        return "as it has one partition, and the other side many"
-    return "by build='left'"
+def _placed(strategy: Strategy) -> str:
+    if strategy.kind == "broadcast":
+        return f"replicated, all rows on each worker, {strategy.why}"
+    ranges = counted(strategy.ranges, "hash range")
+    return f"distributed over {ranges} of its keys{strategy.why and ', '}{strategy.why}"
 
 
-def _placed(merge: MergeExpr, stored: str) -> str:
-    if merge.placement is Placement.DISTRIBUTED:
-        return f"distributed over {counted(merge.ranges, 'hash range')} of its keys"
-    side = merge.left if stored == "left" else merge.right
-    if merge.arguments.how == "cross":
-        why = "as each row meets all"
-    else:
-        why = "as it is one partition" if side.npartitions == 1 else "by build='replicate'"
-    return f"replicated, all rows on each worker, {why}"
+def _answer(filters: bool, columns: list[Hashable]) -> str:
+    """Describe the answer of shards."""
+    return "which keys are there" if filters else repr(columns)
 
 
 def _stored(plan: PartitionPlan) -> str:

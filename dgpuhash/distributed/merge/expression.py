@@ -17,15 +17,8 @@ from dgpuhash.distributed.cluster.dask_internals import (
     tokenize_deterministic,
 )
 from dgpuhash.distributed.cluster.serialization import CachedPickle
-from dgpuhash.distributed.merge.copied import (
-    CopiedExpr,
-    HoldExpr,
-    ReplicatedExpr,
-    SingleExpr,
-    WholeExpr,
-    can_be_copied,
-)
-from dgpuhash.distributed.merge.held import most_held_nbytes
+from dgpuhash.distributed.merge.aligned import PairExpr
+from dgpuhash.distributed.merge.broadcast import StoredRows, broadcast
 from dgpuhash.distributed.merge.sides import SidesExpr, not_unique
 from dgpuhash.distributed.merge.steps import (
     BuildExpr,
@@ -33,11 +26,10 @@ from dgpuhash.distributed.merge.steps import (
     ProbeExpr,
     RowsExpr,
     StandingExpr,
-    StoredRows,
 )
 from dgpuhash.distributed.merge.tasks import Built
 from dgpuhash.distributed.merge.typed import TypedExpr, has_unknown_categories
-from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.runs.results import ResultExpr
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import JoinArguments
@@ -103,23 +95,25 @@ class TailedExpr(ResultExpr, LoweredExpr):
 class MergeExpr(SidesExpr, TailedExpr):
     """Merge of two frames: partitions of the probe side look up rows of the build side.
 
-    `probing` is the side that asks, `ranges` the number of hash ranges of the other, `placement`
-    says where its rows are, and `validate` which sides are to have unique keys. `single` are sides
-    of one partition each, which one task merges.
+    `strategy` says how, and `validate` which sides are to have unique keys.
     """
 
     _parameters = [  # noqa: RUF012
-        "left", "right", "arguments", "probing", "ranges", "placement", "seeds", "validate",
-        "single", "probed", "tails", "_partitions",
+        "left", "right", "arguments", "strategy", "seeds", "validate", "probed", "tails",
+        "_partitions",
     ]  # fmt: skip
     _defaults = {  # noqa: RUF012
-        "validate": (False, False), "single": False, "probed": True, "tails": None,
-        "_partitions": None,
+        "validate": (False, False), "probed": True, "tails": None, "_partitions": None,
     }  # fmt: skip
 
     @property
     def _asking(self) -> str:
-        return str(self.probing)
+        return self.probing
+
+    @property
+    def ranges(self) -> int:
+        """The number of hash ranges of the build side."""
+        return int(self.strategy.ranges)
 
     @property
     def _npartitions(self) -> int:
@@ -134,23 +128,20 @@ class MergeExpr(SidesExpr, TailedExpr):
 
     @property
     def _tails(self) -> tuple[int, ...]:
-        return () if self.operand("single") else super()._tails
+        return super()._tails if self.strategy.kind == "shuffle" else ()
 
     def _lower(self) -> Expr:
         if self.operand("_partitions") is not None:
             return self._chosen_partitions()
+        plan, strategy, texts = self.plan, self.strategy, not_unique(self.validate)
         asking, stored = self._sides
-        texts = not_unique(self.validate)
+        if strategy.kind == "local":
+            return PairExpr(self.left, self.right, plan, texts, self.divisions)
+        if strategy.kind == "broadcast":
+            merged = broadcast(asking, stored, plan)
+            return self._typed(merged) if merged.holds else merged
         told, other_told = texts if self.probing == "left" else texts[::-1]
-        if self.operand("single"):
-            return SingleExpr(self.left, self.right, self.plan, texts)
-        plan = self.plan
-        if self.placement is Placement.REPLICATED:
-            if can_be_copied(plan, stored):
-                return CopiedExpr(asking, WholeExpr(stored), plan)
-            held = WholeExpr(HoldExpr(stored, StoredRows(plan)))
-            return self._typed(ReplicatedExpr(asking, held, plan))
-        how = self.ranges, self.seeds, other_told, most_held_nbytes(plan, other_told)
+        how = strategy.ranges, self.seeds, other_told, strategy.late_nbytes
         build = BuildExpr(stored, StoredRows(plan), *how).put()
         checks = []
         if told:
@@ -237,6 +228,6 @@ class StandingMergeExpr(TailedExpr):
 
 
 def stored_rows(descriptor: Descriptor) -> RowsExpr:
-    """Return the rows of a standing index, one partition a shard."""
+    """Return the rows of a standing index, one partition per shard."""
     built = Built("", "", CachedPickle.of(descriptor))
     return RowsExpr(built, None, descriptor.meta, len(descriptor.whole))

@@ -26,7 +26,12 @@ from dgpuhash.frames.merge.rows import first_repeat
 
 
 class SidesExpr(ResultExpr):
-    """Merge expression with both sides and the merge's arguments as first operands."""
+    """Merge expression with both sides, arguments and a strategy as first operands."""
+
+    @property
+    def probing(self) -> str:
+        """The probe side."""
+        return str(self.strategy.probing)
 
     @functools.cached_property
     def plan(self) -> PartitionPlan:

@@ -32,20 +32,6 @@ from dgpuhash.distributed.runs.phases import SealExpr, SinkExpr
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.grouped.aggregation import LabelledResults
 from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
-from dgpuhash.frames.merge.partition import PartitionPlan
-
-
-class StoredRows:
-    """The part of a plan that determines the build; its token identifies shareable builds."""
-
-    def __init__(self, plan: PartitionPlan | DistinctPlan) -> None:
-        self.plan = plan
-
-    def __repr__(self) -> str:
-        return f"columns {list(self.plan.stored_meta)!r}"
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("dgpuhash-stored", self.plan.probing, *self.plan.stored_description)
 
 
 class StoringExpr(SharedExpr):

@@ -18,13 +18,14 @@ from dgpuhash.distributed.cluster.host import NAME, current_worker
 from dgpuhash.distributed.cluster.rpc import call_handler, encode_call
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
+from dgpuhash.distributed.events import topic_of
 from dgpuhash.distributed.ingest.commit import (
     change_to,
     open_change,
     prepare_shards,
 )
 from dgpuhash.distributed.ingest.shuffle_tasks import shuffle_partition
-from dgpuhash.distributed.merge.held import all_held, are_few, merge_with_rows
+from dgpuhash.distributed.merge.broadcast import all_held, are_few, merge_with_rows
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, ShardAddress
 from dgpuhash.distributed.partition.skew import NO_HEAVY
@@ -40,6 +41,8 @@ from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.distinct import DistinctPlan
 from dgpuhash.frames.merge.keys import MergeError
 from dgpuhash.frames.merge.partition import PartitionPlan
+
+TOPIC = topic_of("merge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +163,20 @@ class BuildTask(RunTask):
                 f"{self.unique}; drop the doubles (drop_duplicates), or leave validate= out"
             ) from None
         descriptor = replace(opened.descriptor.opened(), heavy=heavy)
+        self.log_strategy("shuffle", opened.uid, sum(sum(each.rows) for each in receipts))
         return Built(opened.uid, key, CachedPickle.of(descriptor))
 
     def finalize_buffered(self, key: Any, buffered: Sequence[BufferedRows]) -> Built:
         rows = all_held(buffered, self.plan.stored_meta)
         made = Built(uuid.uuid4().hex, key)
         begin_run(task_client(), key, Run(made.uid, (), b"", made, stays=True))
+        self.log_strategy("broadcast", made.uid, len(rows))
         return replace(made, rows=rows)
+
+    def log_strategy(self, kind: str, run: str, rows: int) -> None:
+        """Log the strategy of a merge once its build side is there."""
+        if isinstance(self.plan, PartitionPlan):
+            current_worker().log_event(TOPIC, {"run": run, "strategy": kind, "rows": rows})
 
 
 def free_shard(uid: str, dask_worker: Any) -> None:

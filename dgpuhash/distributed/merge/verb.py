@@ -13,21 +13,24 @@ import numpy as np
 import pandas as pd
 from distributed import Client
 
-from dgpuhash import config
 from dgpuhash.distributed.cluster.broadcast import ensure_plugin
 from dgpuhash.distributed.cluster.client import client_of, identity_of
 from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.cluster.preload import import_on_cluster
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.ingest.mode import REPLICATED
 from dgpuhash.distributed.ingest.source import check_all_partitions
-from dgpuhash.distributed.merge.aligned import AlignedMergeExpr, can_be_aligned
+from dgpuhash.distributed.merge.aligned import AlignedMergeExpr
+from dgpuhash.distributed.merge.broadcast import StoredRows
 from dgpuhash.distributed.merge.expression import MergeExpr, StandingMergeExpr, stored_rows
-from dgpuhash.distributed.merge.held import most_held_nbytes, needs_shards
 from dgpuhash.distributed.merge.sides import plan_of
-from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr, StoredRows
+from dgpuhash.distributed.merge.steps import BuildExpr, RowsExpr
+from dgpuhash.distributed.merge.strategy import (
+    choose_strategy,
+    late_broadcast_nbytes,
+    probing_side,
+)
 from dgpuhash.distributed.partition.conflict import Conflict
-from dgpuhash.distributed.partition.descriptor import Descriptor, Placement
+from dgpuhash.distributed.partition.descriptor import Descriptor
 from dgpuhash.distributed.query.merge_tasks import Probe, sample
 from dgpuhash.distributed.query.plan import one_partition
 from dgpuhash.distributed.runs.run import install_runs
@@ -42,7 +45,6 @@ from dgpuhash.tables.memory_errors import memory_errors_of
 
 # Of the keys of all merges and groups that this process makes.
 SEEDS = KeySeeds.drawn()
-BUILDS = ("auto", "left", "right", "replicate")
 
 
 def merge_lazily(
@@ -76,55 +78,21 @@ def merge_lazily(
     if arguments.columns is not None:
         sides[1] = sides[1][list(arguments.narrowed(sides[1]._meta).columns)]
         arguments = replace(arguments, columns=None)
-    probing = _probing(build, arguments, sides)
     exprs = [side.expr for side in sides]
-    plan, stored = _plan(sides, arguments, probing), 1 if probing == "left" else 0
-    if (
-        build == "auto"
-        and npartitions is None
-        and not _is_alone(sides, stored, arguments)
-        and can_be_aligned(exprs[0], exprs[1], plan)
-    ):
-        merged = new_collection(AlignedMergeExpr(*exprs, arguments, probing, unique))
+    probing = probing_side(build, arguments, [side.npartitions for side in sides])
+    plan, given = _plan(sides, arguments, probing), right if probing == "left" else left
+    own = not isinstance(given, dd.DataFrame | dd.Series)
+    strategy = choose_strategy(
+        exprs[0], exprs[1], plan, unique=unique, build=build, npartitions=npartitions,
+        ranges=ranges, own_nbytes=frames_of(plan.storing).nbytes(given) if own else None,
+    )  # fmt: skip
+    if strategy.kind == "aligned":
+        merged = new_collection(AlignedMergeExpr(*exprs, arguments, strategy, unique))
     else:
-        placement = Placement.DISTRIBUTED
-        if arguments.how == "cross" or not (any(unique) or needs_shards(plan, "")):
-            placement = _placement(build, arguments, (left, right)[stored], sides, stored)
-        single = build in ("auto", "replicate") and npartitions is None and _are_single(sides)
-        merged = new_collection(
-            MergeExpr(*exprs, arguments, probing, ranges, placement, SEEDS, unique, single)
-        )
+        merged = new_collection(MergeExpr(*exprs, arguments, strategy, SEEDS, unique))
     if sort and arguments.how not in ("semi", "anti", "isin", "cross"):
         merged = _sorted(merged, plan)
     return merged
-
-
-def _is_alone(sides: Sequence[dd.DataFrame], stored: int, arguments: JoinArguments) -> bool:
-    """Return True for a one-partition build side, several probe partitions, no unmatched rows."""
-    return (
-        arguments.joined != "outer"
-        and sides[stored].npartitions == 1 < sides[1 - stored].npartitions
-    )
-
-
-def _are_single(sides: Sequence[dd.DataFrame]) -> bool:
-    """Return whether both sides are single partitions, to be merged in one task."""
-    return all(side.npartitions == 1 for side in sides)
-
-
-def _placement(
-    build: str, arguments: JoinArguments, given: Any, sides: Sequence[dd.DataFrame], stored: int
-) -> Placement:
-    """Return the placement of build rows for an option."""
-    own = not isinstance(given, dd.DataFrame | dd.Series)
-    if own:
-        copied = frames_of(sides[stored]._meta).nbytes(given) <= config.nbytes(REPLICATED)
-    else:
-        # It is in the memory of one worker anyway, as when Dask broadcasts it.
-        copied = _is_alone(sides, stored, arguments)
-    if build == "replicate" or arguments.how == "cross" or (build == "auto" and copied):
-        return Placement.REPLICATED
-    return Placement.DISTRIBUTED
 
 
 def _sorted(merged: dd.DataFrame, plan: PartitionPlan) -> dd.DataFrame:
@@ -189,7 +157,7 @@ def distinct_lazily(
         made: dd.DataFrame = frame.map_partitions(_distinct, places, keep, meta=meta.iloc[:0])
         return made
     plan = DistinctPlan(meta, places, keep, on_rounding)
-    few = most_held_nbytes(plan, "")
+    few = late_broadcast_nbytes()
     build = BuildExpr(frame.expr, StoredRows(plan), ranges, SEEDS, "", few)
     return new_collection(RowsExpr(build, plan, meta.iloc[:0], ranges))
 
@@ -274,29 +242,6 @@ def hash_ranges(npartitions: int | None, workers: int) -> int:
     if isinstance(npartitions, bool) or not isinstance(npartitions, int) or npartitions < 1:
         raise SpecError(f"npartitions={npartitions!r}; give the number of hash ranges, 1 or more")
     return npartitions
-
-
-def _probing(build: str, arguments: JoinArguments, sides: Sequence[dd.DataFrame]) -> str:
-    """Return the probe side."""
-    if build not in BUILDS:
-        raise SpecError(f"build={build!r}; use one of {', '.join(map(repr, BUILDS))}")
-    joined = arguments.joined
-    if build == "left" and (joined == "left" or arguments.how in ("semi", "anti")):
-        raise UnsupportedError(
-            f"build='left' with how={arguments.how!r}: rows of the left side are told one by one, "
-            "so the right side is indexed; leave build= out"
-        )
-    if build == "right" and joined == "right":
-        raise UnsupportedError(
-            f"build='right' with how={arguments.how!r}: rows of the right side are told one by "
-            "one, so the left side is indexed; leave build= out"
-        )
-    if build == "left" or joined == "right":
-        return "right"
-    if build == "auto" and arguments.how == "inner" and sides[0].npartitions == 1:
-        # One task would ask for all rows of a side of many partitions.
-        return "left" if sides[1].npartitions == 1 else "right"
-    return "left"
 
 
 def _resolved(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinArguments:

@@ -103,7 +103,10 @@ def collective_merge(client: Client, plan: IndexMerge, left: Any, absences: Abse
     probe = plan.probe
     descriptor = probe.descriptor
     what, start = f"merge with index {descriptor.uid}", time.perf_counter()
-    about = {"index": descriptor.name, "uid": descriptor.uid, "epoch": descriptor.epoch}
+    about: dict[str, Any] = {
+        "index": descriptor.name, "uid": descriptor.uid, "epoch": descriptor.epoch,
+        "strategy": "standing",
+    }  # fmt: skip
     sparing = absences.with_stats(probe.sparing, frames_of(descriptor.meta).device)
     seal = plan.sealed.seal
     try:

@@ -16,8 +16,7 @@ from dask.dataframe.dask_expr._expr import Filter
 from suites.raising import no_other_engine
 
 import dgpuhash
-from dgpuhash.distributed.merge.aligned import BetweenExpr
-from dgpuhash.distributed.merge.copied import SingleExpr
+from dgpuhash.distributed.merge.aligned import BetweenExpr, PairExpr
 from dgpuhash.distributed.merge.steps import BuildExpr
 from dgpuhash.errors import UnsupportedError
 from dgpuhash.frames.merge.keys import MergeError
@@ -192,7 +191,7 @@ def test_a_left_side_of_one_partition_is_indexed(threads, sides):
         assert merged.npartitions == 4
         same_rows(numbered(merged.compute()), numbered(left.merge(right, on="k")))
     graph = dgpuhash.merge(lazy(left, 1), lazy(right, 1), on="k").optimize(fuse=False).expr
-    assert list(graph.find_operations(SingleExpr))
+    assert list(graph.find_operations(PairExpr))
 
 
 def test_chosen_columns_are_those_of_the_labels(threads, sides):

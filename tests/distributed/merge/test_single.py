@@ -10,7 +10,7 @@ from dask.dataframe.dask_expr._expr import Fused
 from suites.raising import no_other_engine
 
 import dgpuhash
-from dgpuhash.distributed.merge.copied import SingleExpr
+from dgpuhash.distributed.merge.aligned import PairExpr
 from dgpuhash.distributed.query import fetch
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
@@ -26,7 +26,7 @@ RIGHT = pd.DataFrame({"k": [3, 3, 8, 11, 1], "j": [0, 1, 1, 0, 1], "b": [1.5, 2.
 def merged(left, right, *args, **how):
     found = dgpuhash.merge(lazy(left, 1), lazy(right, 1), *args, **how)
     assert found.npartitions == 1
-    assert list(found.optimize(fuse=False).expr.find_operations(SingleExpr))
+    assert list(found.optimize(fuse=False).expr.find_operations(PairExpr))
     with no_other_engine():
         return found.compute()
 
@@ -121,7 +121,7 @@ def test_a_chosen_partition_and_what_is_told(threads):
 
 def test_columns_that_nobody_asks_for_are_not_merged(threads):
     found = dgpuhash.merge(lazy(LEFT, 1), lazy(RIGHT, 1), on="k", suffixes=("", "_r"))["b"]
-    (single,) = found.optimize(fuse=False).expr.find_operations(SingleExpr)
+    (single,) = found.optimize(fuse=False).expr.find_operations(PairExpr)
     assert list(single.left.columns) == ["k"]
     wanted = LEFT.merge(RIGHT, on="k", suffixes=("", "_r"))["b"]
     assert found.compute().tolist() == wanted.tolist()

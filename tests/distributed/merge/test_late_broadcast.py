@@ -105,11 +105,9 @@ def test_nulls_labels_and_no_rows(threads, sent):
 
 def test_all_rows_are_sent_where_those_of_one_partition_are_many(threads, sent):
     right = pd.DataFrame({"k": np.r_[np.arange(500), 3, 4], "b": np.arange(502)})
-    parts = dgpuhash.merge(
-        lazy(LEFT, 4), lazy(right, 1).repartition(divisions=[0, 499, 501]), on="k"
-    )
+    stored = lazy(right, 1).repartition(divisions=[0, 499, 501])
     with dask.config.set({"dgpuhash.placement.replicate": "1 KiB"}):
-        found = parts.compute()
+        found = dgpuhash.merge(lazy(LEFT, 4), stored, on="k").compute()
     assert sorted(sent) == [0, 1]
     assert rows(found) == rows(LEFT.merge(right, on="k"))
 
@@ -143,11 +141,9 @@ def test_shards_that_were_freed_are_made_anew(threads, sent, tmp_path):
     # The last partition is put when shards with others are gone.
     gate = Gate(tmp_path)
     left, right = (pd.DataFrame({"k": np.arange(n) % 50, "v": np.arange(n)}) for n in (300, 90))
-    merged = dgpuhash.merge(lazy(left, 2), read_halfway(right, 3, gate, 2), on="k")
-    with (
-        dask.config.set({"dgpuhash.placement.replicate": "1 B"}),
-        gate.opened_after(partial(free_run_after, threads, "dgpuhash_put")),
-    ):
+    with dask.config.set({"dgpuhash.placement.replicate": "1 B"}):
+        merged = dgpuhash.merge(lazy(left, 2), read_halfway(right, 3, gate, 2), on="k")
+    with gate.opened_after(partial(free_run_after, threads, "dgpuhash_put")):
         assert_same_rows(merged.compute(), left.merge(right, on="k"))
     assert len(sent) > 3
 

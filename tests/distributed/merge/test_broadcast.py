@@ -12,9 +12,8 @@ from clusters import lazy
 from suites.raising import no_other_engine
 
 import dgpuhash
-from dgpuhash.distributed.merge import held
-from dgpuhash.distributed.merge.copied import CopiedExpr
-from dgpuhash.distributed.merge.held import KnownKeys, keys_of
+from dgpuhash.distributed.merge import broadcast
+from dgpuhash.distributed.merge.broadcast import BroadcastExpr, KnownKeys, keys_of
 from dgpuhash.distributed.runs.run import Runs
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames.merge.keys import MergeError
@@ -36,7 +35,7 @@ def begun(dask_scheduler):
 def computed(left: pd.DataFrame, right: pd.DataFrame, parts: tuple[int, int], **how: object):
     with no_other_engine():
         merged = dgpuhash.merge(lazy(left, parts[0]), lazy(right, parts[1]), **how)
-        assert list(merged.optimize(fuse=False).expr.find_operations(CopiedExpr))
+        assert list(merged.optimize(fuse=False).expr.find_operations(BroadcastExpr))
         return merged.compute()
 
 
@@ -155,6 +154,6 @@ def test_copies_that_are_too_large_are_refused(threads, monkeypatch):
     merged = dgpuhash.merge(lazy(LEFT, 3), lazy(TWICE, 2), on="k", build="replicate")
     limits = {worker["memory_limit"] for worker in threads.scheduler_info(-1)["workers"].values()}
     # Together they are too large, and not each by itself.
-    monkeypatch.setattr(held, "COPY_SHARE", max(limits) // 150)
+    monkeypatch.setattr(broadcast, "COPY_SHARE", max(limits) // 150)
     with pytest.raises(OutOfMemoryError, match=r"a copy of \d+ bytes .* leave build= out"):
         merged.compute()
