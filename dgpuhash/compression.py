@@ -135,7 +135,7 @@ def _frames_of(kind: str) -> tuple[Callable[[], Any], tuple[type[Exception], ...
         zstandard = importlib.import_module("zstandard")
     except ImportError as error:
         raise UnsupportedError(
-            "zstd takes zstandard; install it with 'pip install zstandard'"
+            "zstd files need the package zstandard; install it with 'pip install zstandard'"
         ) from error
     return (lambda: _Zstd(zstandard.ZstdDecompressor().decompressobj())), (zstandard.ZstdError,)
 

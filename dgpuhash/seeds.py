@@ -38,7 +38,7 @@ def draw_seed() -> int:
         seed = -1
     if not 0 <= seed < _LIMIT:
         raise SpecError(
-            f"{VARIABLE}={fixed!r} is no seed; set an integer from 0 to 2**64 - 1, or unset it"
+            f"{VARIABLE}={fixed!r} is not a seed; set an integer from 0 to 2**64 - 1, or unset it"
         )
     return seed
 

@@ -345,14 +345,14 @@ def _integer(number: Any, what: str) -> int:
     try:
         return operator.index(number)
     except TypeError as error:
-        raise SpecError(f"{what}={number!r} is no integer; pass a whole number") from error
+        raise SpecError(f"{what}={number!r} is not an integer; pass a whole number") from error
 
 
 def _number(number: Any, what: str) -> float:
     try:
         made = float(number)
     except (TypeError, ValueError) as error:
-        raise SpecError(f"{what}={number!r} is no number; pass a float") from error
+        raise SpecError(f"{what}={number!r} is not a number; pass a float") from error
     if not math.isfinite(made):
         raise SpecError(f"{what}={made}; pass a finite number")
     return made

@@ -63,7 +63,7 @@ def get(device: Device | None = None, *arrays: Any) -> Backend:
     if device is not None and place is not None and place != device:
         remedy = "cupy.asarray(x)" if device == "cuda" else "cupy.asnumpy(x)"
         raise DeviceError(
-            f"device={device!r} was asked for, but the arrays are on {place!r}; convert them with "
+            f"device={device!r} was requested, but the arrays are on {place!r}; convert them with "
             f"{remedy}, or pass device={place!r}"
         )
     return _open(device or place or "cpu")

@@ -323,7 +323,7 @@ class Backend(Launches):
         """
         if keys.dtype not in (np.dtype(np.uint32), np.dtype(np.uint64)):
             raise KeyTypeError(
-                f"keys of dtype {keys.dtype} cannot be hashed as they are; view them as uint32 or "
+                f"keys of dtype {keys.dtype} cannot be hashed directly; view them as uint32 or "
                 "uint64 first"
             )
         keys = self.asarray(keys)

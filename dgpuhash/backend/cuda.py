@@ -103,7 +103,8 @@ class CudaBackend(Backend):
         def require_home() -> None:
             if (current := self._device()) != home:
                 raise DeviceError(
-                    f"a table on GPU {home} met work on GPU {current}; copy arrays to GPU {home} "
+                    f"a table on GPU {home} was used while GPU {current} is current; copy arrays "
+                    f"to GPU {home} "
                     f"with cupy.asarray(x), and use the table inside 'with "
                     f"cupy.cuda.Device({home})'"
                 )
@@ -355,8 +356,9 @@ class CudaBackend(Backend):
 
 def _refuse_forked(*_: Any, **__: Any) -> NoReturn:
     raise DeviceError(
-        "this process was forked from one that uses a GPU, whose memory and kernels it has no way "
-        "to; start processes by 'spawn' (multiprocessing.get_context('spawn')), and make or load "
+        "this process was forked from one that uses a GPU, and cannot use that process's GPU "
+        "memory or kernels; start processes by 'spawn' (multiprocessing.get_context('spawn')), "
+        "and make or load "
         "tables there, or use device='cpu' in this one"
     )
 
@@ -381,7 +383,7 @@ def _require_gpu_machine(cupy: ModuleType) -> None:
         count, reason = 0, str(error)
     if count == 0:
         raise DeviceError(
-            f"device='cuda' was asked for and there is no usable GPU ({reason}); check nvidia-smi "
+            f"device='cuda' was requested, but there is no usable GPU ({reason}); check nvidia-smi "
             "and CUDA_VISIBLE_DEVICES, or use device='cpu'"
         )
 

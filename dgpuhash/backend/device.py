@@ -59,7 +59,8 @@ def require_host(data: Any) -> None:
     """Raise DeviceError when `data` is in GPU memory."""
     if device_of(data) == "cuda":
         raise DeviceError(
-            f"a {type(data).__name__} in GPU memory met a table or array on the CPU; bring it over "
+            f"a {type(data).__name__} in GPU memory was mixed with a table or array on the CPU; "
+            f"bring it over "
             "with cupy.asnumpy(x) (cuDF: .to_pandas()), or put the table on the GPU with "
             "device='cuda'"
         )
@@ -69,7 +70,8 @@ def require_gpu(data: Any) -> None:
     """Raise DeviceError when `data` is in host memory."""
     if device_of(data) == "cpu":
         raise DeviceError(
-            f"a {type(data).__name__} in host memory met a table or array on the GPU; bring it "
+            f"a {type(data).__name__} in host memory was mixed with a table or array on the GPU; "
+            f"bring it "
             "over with cupy.asarray(x) (pandas: cudf.from_pandas(x)), or put the table on the CPU "
             "with device='cpu'"
         )

@@ -67,8 +67,9 @@ def require_wide_swap() -> None:
         if name.strip() == "flags":
             if "cx16" not in flags.split():
                 raise DeviceError(
-                    "this CPU has no instruction cmpxchg16b, by which tables store keys of 16 "
-                    "bytes; run on another machine, use device='cuda', or index the fields of the "
+                    "this CPU lacks the instruction cmpxchg16b, which tables with keys of 16 "
+                    "bytes need; run on another machine, use device='cuda', or index the fields "
+                    "of the "
                     "keys as columns with dgpuhash.FrameIndex"
                 )
             return

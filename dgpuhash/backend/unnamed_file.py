@@ -118,6 +118,7 @@ def told_if_full(folder: str, nbytes: int, what: str, remedy: str) -> Iterator[N
             raise
         free = shutil.disk_usage(folder).free
         raise OutOfMemoryError(
-            f"the disk is full: {what} that memory has no place for go to {folder}, where "
-            f"{nbytes:,} bytes more are needed and {free:,} are free; free some, {remedy}"
+            f"the disk is full: {what} that do not fit the memory are written to {folder}, where "
+            f"{nbytes:,} more bytes are needed and {free:,} are free; free disk space there, "
+            f"{remedy}"
         ) from error

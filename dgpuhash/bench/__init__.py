@@ -141,7 +141,7 @@ def _check_target(target: Path, measured: str | Path | None, overwrite: bool) ->
     The contents of the target stay as they are.
     """
     if measured is not None and target.resolve() == Path(measured).resolve():
-        raise SpecError(f"{target} holds what was measured; give --json another file")
+        raise SpecError(f"{target} is the benchmark's input; give --json another file")
     if target.is_file() and not overwrite:
         raise exists_error(target)
     fresh = not target.exists()

@@ -49,8 +49,9 @@ def check_threads_of_workers(scheduler: str) -> None:
     ctx = click.get_current_context(silent=True)
     if ctx and ctx.get_parameter_source("threads") is ParameterSource.COMMANDLINE:
         raise SpecError(
-            f"--threads is of this process, and --scheduler {scheduler} has workers with threads "
-            "of their own; leave out --threads, and start workers with 'dask worker --nthreads'"
+            f"--threads sets the threads of this process, but --scheduler {scheduler} has "
+            f"workers with threads of their own; leave out --threads, and start workers with "
+            f"'dask worker --nthreads'"
         )
 
 

@@ -153,7 +153,7 @@ def _method(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **given: Any) -> Any:
         def ours(client: Client) -> Any:
             if name in OTHERS:
-                raise UnsupportedError(f"groups of dgpuhash have no {name}")
+                raise UnsupportedError(f"groupbys of dgpuhash have no method {name}")
             call = parameters.bind(self, *args, **given)
             made = _aggregated(self._rows, name, call, client)
             if "meta" in parameters.parameters and callable(call.arguments["func"]):

@@ -359,8 +359,9 @@ class KeyedRows:
             names = list(self._encoder.names)
             key = frames_of(rows).keep(rows[names], self._xp.asarray([double]))
             raise ColumnError(
-                f"the index on {names!r} is unique, and {key.to_dict('records')[0]!r} is a key of "
-                "more than one row; drop the doubles (drop_duplicates), or build with unique=False"
+                f"the index on {names!r} is unique, and {key.to_dict('records')[0]!r} is a key "
+                f"of more than one row; drop the duplicates (drop_duplicates), or build with "
+                f"unique=False"
             )
 
     def refuse_repeats(self, keys: Any, encoded: EncodedKeys | None = None) -> None:
@@ -374,8 +375,9 @@ class KeyedRows:
             names = list(self._encoder.names)
             key = frames_of(keys).keep(keys[names], self._xp.asarray([double]))
             raise ColumnError(
-                f"{key.to_dict('records')[0]!r} is a key of more than one row of the upsert, which "
-                "keeps one row a key; drop the doubles (drop_duplicates), or erase the keys and "
+                f"{key.to_dict('records')[0]!r} is a key of more than one row of the upsert, "
+                f"which stores one row per key; drop the duplicates (drop_duplicates), or erase "
+                f"the keys and "
                 "insert all rows"
             )
 

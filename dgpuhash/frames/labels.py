@@ -33,7 +33,8 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
         different = len(set(names))
     except TypeError:
         raise ColumnError(
-            f"a {type(on).__name__} with what is no label; give one of {there!r}, or a list of them"
+            f"a {type(on).__name__} contains something that is not a label; give one of "
+            f"{there!r}, or a list of them"
         ) from None
     if not names:
         raise ColumnError(f"no key column was given; choose from {there!r}")
@@ -43,7 +44,9 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
     known = dict(zip(there, there, strict=True))
     if len(known) < len(there):
         doubled = sorted(str(label) for label, count in Counter(there).items() if count > 1)
-        raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop the doubles")
+        raise ColumnError(
+            f"columns {doubled!r} occur more than once; rename them or drop the duplicates"
+        )
     if not known.keys() >= set(names):
         missing = _missing(names, there)
         refuse_nulls(missing)
@@ -78,7 +81,7 @@ def stored_labels(columns: Sequence[Hashable], meta: Any) -> list[Hashable]:
     missing = _missing(asked, there)
     if missing:
         refuse_nulls(missing)
-        raise ColumnError(f"no column {missing!r} in the index; it holds {there!r}")
+        raise ColumnError(f"no column {missing!r} in the index; its columns are {there!r}")
     return asked
 
 
@@ -126,7 +129,7 @@ def _check_labels(labels: Sequence[Hashable]) -> None:
     """
     odd = [label for label in labels if isinstance(label, bool | np.bool_) or label is None]
     if odd:
-        raise ColumnError(f"columns {odd!r} have truth values or None for labels; rename them")
+        raise ColumnError(f"columns {odd!r} have booleans or None as labels; rename them")
 
 
 def refuse_nulls(labels: Sequence[Hashable]) -> None:
@@ -140,6 +143,6 @@ def refuse_nulls(labels: Sequence[Hashable]) -> None:
     nulls = [label for label in others if pd.api.types.is_scalar(label) and pd.isna(label)]
     if nulls:
         raise ColumnError(
-            f"columns {nulls!r} have nulls for labels, by which none is found for sure, as NaN is "
-            "not equal to itself; rename them, such as frame.columns = ['a', 'b']"
+            f"columns {nulls!r} have nulls as labels, which cannot be looked up because NaN is "
+            f"not equal to itself; rename them, such as frame.columns = ['a', 'b']"
         )

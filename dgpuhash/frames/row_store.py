@@ -104,8 +104,9 @@ class RowStore:
         if not bool(exact.all()):
             one = int(column.values[~exact][0])
             raise ColumnError(
-                f"column {label!r} holds integers such as {one}, of which floats beside them make "
-                f"{float(one):.0f}; insert integers of one dtype only, or convert the column with "
+                f"column {label!r} holds integers such as {one}, which would be rounded to "
+                f"{float(one):.0f} beside floats; insert integers of one dtype only, or convert "
+                f"the column with "
                 ".astype('float64') before the index is built"
             )
 

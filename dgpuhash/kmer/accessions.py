@@ -158,7 +158,7 @@ def _form_of(file: str, head: str) -> _Form:
             return _Form(0, 1, "\t", True, "")
         return _Form(0, 1 if len(fields) == 2 else 2, delimiter, False, "")
     raise TaxonomyError(
-        f"{file}: its first line is no accession and taxid; pass an accession2taxid file, "
+        f"{file}: its first line is not an accession and a taxid; pass an accession2taxid file, "
         "assembly_summary.txt, a taxonomy of GTDB, or names and taxids with a tab between them"
     )
 
@@ -324,4 +324,4 @@ def _taxid_in(text: str, file: str, line: int, form: _Form) -> int:
         return gtdb_taxid(gtdb_lineage(text, f"{file}, line {line}")[-1])
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
-    raise TaxonomyError(f"{file}, line {line}: {text!r} is no taxid; {_REMEDY}")
+    raise TaxonomyError(f"{file}, line {line}: {text!r} is not a taxid; {_REMEDY}")

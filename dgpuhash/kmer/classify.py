@@ -117,7 +117,7 @@ class Classification(Summaries):
         new_seen = getattr(index, "seen_minimizers", None) if counts else None
         if counts and new_seen is None:
             name = "minimizer_data" if minimizer_data else "minimum_minimizers"
-            raise SpecError(f"{name} is of the rule of Kraken 2; leave it out")
+            raise SpecError(f"{name} is an option of the rule of Kraken 2 alone; leave it out")
         self._index = index
         self._options: dict[str, Any] = {**options}
         self._new_seen: Any = new_seen
@@ -213,8 +213,8 @@ class Classification(Summaries):
             return None
         if unseen := index.unseen_file(files):
             warnings.warn(
-                f"workers do not see {unseen} as this process does, which reads it for them; put "
-                "reads where workers have them under the same names",
+                f"workers do not see {unseen} as this process does, so this process reads the "
+                f"files for them; put the reads where all workers find them under the same names",
                 UserWarning,
                 stacklevel=2,
             )

@@ -197,8 +197,8 @@ def read_index(
         _check_kind(name, header)
         if rule is not None and header["rule"] != rule:
             raise FormatError(
-                f"{name} is an index of the rule {header['rule']!r}, and {rule!r} was asked for; "
-                "pass another file, or load it as what it is"
+                f"{name} is an index of the rule {header['rule']!r}, but {rule!r} was requested; "
+                f"pass another file, or load it with its own rule"
             )
         taxonomy, targets = targets_in(name, header, raw)
         own = {key[len(_OWN) :]: array for key, array in raw.items() if key.startswith(_OWN)}
@@ -328,8 +328,8 @@ def rule_of(path: str | os.PathLike[str]) -> str:
 def _check_kind(name: str, header: Mapping[str, Any]) -> None:
     if header.get("kind") != _KIND:
         raise FormatError(
-            f"{name} is no index of sequences; pass what SketchIndex.save or MinimizerIndex.save "
-            "wrote"
+            f"{name} is not an index of sequences; pass a file that SketchIndex.save or "
+            f"MinimizerIndex.save wrote"
         )
 
 

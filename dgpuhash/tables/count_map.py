@@ -348,7 +348,7 @@ def as_count(counts: Any) -> int:
         term = operator.index(counts)
     except TypeError as error:
         raise KeyTypeError(
-            f"counts={counts!r} is no integer; pass one, or an array of one for each key"
+            f"counts={counts!r} is not an integer; pass one, or an array of one for each key"
         ) from error
     if not 0 <= term < 2**64:
         raise SpecError(f"counts={term}; use 0 to 2**64 - 1")
@@ -362,7 +362,7 @@ def terms_of(backend: Backend, given: ArrayArgument) -> Any:
     array = one_dimension(backend.asarray(given.data), "counts")
     if array.dtype.kind not in "iu":
         raise KeyTypeError(
-            f"counts of dtype {array.dtype} are no integers; convert them with .astype('uint64')"
+            f"counts of dtype {array.dtype} are not integers; convert them with .astype('uint64')"
         )
     if array.dtype.kind == "i" and len(array) and int(array.min()) < 0:
         raise SpecError("counts has negative numbers; a CountMap only counts up")

@@ -53,5 +53,5 @@ def memory_errors_of(name: str) -> Iterator[None]:
         if isinstance(error, DgpuhashError) or not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(
-            f"{name} ran out of memory: {error}; free some, or take fewer rows at once"
+            f"{name} ran out of memory: {error}; free memory, or process fewer rows at once"
         ) from error

@@ -228,7 +228,7 @@ class MultiMap(ExecutesLists, UserKernels, Table):
         if len(words):
             self._lists.build(words, ends, rows, order)
         if len(self._lists) != len(words):
-            raise ShapeError("some keys come twice; give each key once, or insert pairs")
+            raise ShapeError("some keys occur twice; give each key once, or insert pairs")
 
     @property
     @read_locked

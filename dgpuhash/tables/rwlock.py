@@ -125,7 +125,7 @@ class ReadWriteLock:
                 raise ReentranceError(
                     f"{name} was called by a thread that is reading the table (in a signal "
                     "handler, a finaliser, a device view, or an argument that is made an array): "
-                    "keep what is to be changed, and change the table when the read has returned"
+                    "change the table after the read has returned"
                 )
             # The ticket may still be waiting, and later tickets wait for it.
             self.wait(own, kind, name)
@@ -165,10 +165,10 @@ class ReadWriteLock:
                     # Seen twice, so all of these waits existed at the same time.
                     if circle is not None and circle == last:
                         raise ReentranceError(
-                            f"{name} would wait for ever: this thread is at work on another table, "
-                            "and a thread at work on this one waits for that; use one table in a "
-                            "signal handler, finaliser or argument of a call only where no other "
-                            "thread does so the other way round"
+                            f"{name} would deadlock: this thread is using another table, for "
+                            f"which a thread that uses this table is waiting; use a second table "
+                            f"in a signal handler, finaliser or argument only if no other thread "
+                            f"uses the two in the opposite order"
                         )
         finally:
             self._waiting.pop(bell, None)

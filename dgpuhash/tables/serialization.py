@@ -59,15 +59,14 @@ def check_no_pattern(url: str, system: Any) -> None:
 def read_only_error(name: str) -> UnsupportedError:
     """Return the error for a path on a read-only file system, such as HTTP."""
     return UnsupportedError(
-        f"{name} cannot be written: its file system only reads; choose another place"
+        f"{name} cannot be written: its file system is read-only; choose another place"
     )
 
 
 def exists_error(name: str | os.PathLike[str]) -> ExistsError:
     """Return the error for a path that exists and must not be replaced."""
     return ExistsError(
-        f"{os.fspath(name)} is there already; choose another name, or replace it with "
-        "overwrite=True"
+        f"{os.fspath(name)} exists already; choose another name, or replace it with overwrite=True"
     )
 
 

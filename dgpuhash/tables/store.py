@@ -40,11 +40,12 @@ def no_appends(method: str) -> UnsupportedError:
     Examples
     --------
     >>> no_appends("auto")
-    UnsupportedError("a MultiMap of method 'auto' takes no values from kernels of users; use method
-    'cops' or 'slab', or insert them")
+    UnsupportedError("a MultiMap of method 'auto' does not support inserts by user kernels;
+    use method 'cops' or 'slab', or insert them")
     """
     return UnsupportedError(
-        f"a MultiMap of method {method!r} takes no values from kernels of users; use method 'cops' "
+        f"a MultiMap of method {method!r} does not support inserts by user kernels; use method "
+        f"'cops' "
         "or 'slab', or insert them"
     )
 

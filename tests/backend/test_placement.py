@@ -60,10 +60,10 @@ def test_mixed_arrays() -> None:
 
 def test_device_against_arrays() -> None:
     with pytest.raises(
-        DeviceError, match="device='cpu' was asked for, but the arrays are on 'cuda'"
+        DeviceError, match="device='cpu' was requested, but the arrays are on 'cuda'"
     ):
         backend.get("cpu", OnGpu())
-    with pytest.raises(DeviceError, match="device='cuda' was asked for"):
+    with pytest.raises(DeviceError, match="device='cuda' was requested"):
         backend.get("cuda", np.arange(3))
 
 

@@ -76,7 +76,9 @@ def test_new_lines_are_those_of_an_order(rows_of: dict[str, pa.Table]) -> None:
 
 
 def test_more_orders_than_there_are(rows_of: dict[str, pa.Table]) -> None:
-    with pytest.raises(SpecError, match="16,500 orders are to go in all, of 15,000"):
+    with pytest.raises(
+        SpecError, match="16,500 orders would be deleted in all, but there are only 15,000"
+    ):
         next(tables.changes(rows_of, [0.1] * 11))
 
 

@@ -234,7 +234,7 @@ def test_figures_that_lack_something_are_refused(
     path.write_text(f"{json.dumps(right)}\n{json.dumps(wrong)}\n")
     with pytest.raises(FormatError) as refused:
         report.write([path], tmp_path / "wrong")
-    assert str(refused.value).startswith(f"line 2 of {path} is no figure of a benchmark: ")
+    assert str(refused.value).startswith(f"line 2 of {path} is not a figure of a benchmark: ")
     assert said in str(refused.value)
     path.write_text(json.dumps({"machine": {}, "figures": [right, wrong]}, indent=1))
     with pytest.raises(FormatError, match=r"figure 2 of .*figures\.jsonl"):

@@ -143,4 +143,4 @@ def test_workers_elsewhere_do_not_see_standard_input():
     building = ["build", "-", "--on", "k", "-o", "unmade.dgph", "--scheduler", "tcp://127.0.0.1:1"]
     result = CliRunner().invoke(main, building, input="k\n1\n")
     assert result.exit_code == 2
-    assert "which workers of --scheduler do not see" in " ".join(result.output.split())
+    assert "which the workers of --scheduler cannot read" in " ".join(result.output.split())

@@ -134,7 +134,7 @@ def test_figures_are_not_written_over_what_is_read(tmp_path: Path) -> None:
     path.write_text("figures")
     result = run("model", "--measured", path, "--json", f"{tmp_path}/./scaling.jsonl")
     assert result.exit_code == 2
-    assert "holds what was measured; give --json another file" in result.output
+    assert "is the benchmark's input; give --json another file" in result.output
     assert path.read_text() == "figures"
 
 

@@ -106,7 +106,7 @@ def test_join_and_build_replace_nothing_without_a_word(folder, tmp_path, monkeyp
         patch.setattr("dgpuhash.cli.join.client_for", None)
         patch.setattr("dgpuhash.cli.build.client_for", None)
         for command, said in (
-            (joining, f"{target} is there already; choose another name, or"),
+            (joining, f"{target} exists already; choose another name, or"),
             (building, "planes.dgph holds another saved index; choose another place, or"),
         ):
             result = CliRunner().invoke(main, [str(each) for each in command])

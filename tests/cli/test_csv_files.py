@@ -156,7 +156,7 @@ def test_the_first_file_may_have_no_rows(tmp_path):
 )
 def test_types_that_change_are_told_for_a_shell(tmp_path, narrow, first, last, dtype):
     path = rows_of(tmp_path, first, last)
-    with pytest.raises(FormatError, match=f"do not hold; .* --dtype 'my col={dtype}'$"):
+    with pytest.raises(FormatError, match=f"do not fit .* --dtype 'my col={dtype}'$"):
         files.read(path).compute()
     assert len(files.read(path, {"my col": dtype}).compute()) == 1001
 
@@ -165,7 +165,7 @@ def test_types_that_change_are_told_for_a_shell(tmp_path, narrow, first, last, d
 def test_integers_beside_nulls_are_not_rounded(tmp_path, narrow, first):
     path = tmp_path / "a.csv"
     path.write_text("k,v\n" + f"1,{first}\n" * 1000 + f"2,{2**53 + 1}\n2,\n")
-    with pytest.raises(FormatError, match=r"do not hold; .* --dtype v=Int64$"):
+    with pytest.raises(FormatError, match=r"do not fit .* --dtype v=Int64$"):
         files.read(str(path)).compute()
     assert files.read(str(path), {"v": "Int64"}).compute()["v"].iloc[-2] == 2**53 + 1
 

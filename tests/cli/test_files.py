@@ -122,7 +122,7 @@ def test_a_directory_is_read_as_the_files_in_it(tmp_path, name):
 
 def test_a_compressed_parquet_file_is_refused(tmp_path):
     (tmp_path / "a.parquet.gz").touch()
-    with pytest.raises(UnsupportedError, match="compressed inside"):
+    with pytest.raises(UnsupportedError, match="compressed internally"):
         read.read(str(tmp_path / "a.parquet.gz"))
 
 

@@ -134,7 +134,7 @@ class Reading(fsspec.AbstractFileSystem):
 def test_a_file_system_that_only_reads(client, target):
     fsspec.register_implementation("reading", Reading, clobber=True)
     frame = dd.from_pandas(FRAME, npartitions=1)
-    said = f"^reading://{target} cannot be written: its file system only reads; choose another"
+    said = f"^reading://{target} cannot be written: its file system is read-only; choose another"
     with pytest.raises(UnsupportedError, match=said):
         write.write(frame, f"reading://{target}", client)
 
@@ -177,7 +177,7 @@ def test_a_target_that_is_a_source_is_refused(tmp_path, source, target):
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_compressed_parquet_is_refused(tmp_path, slash):
-    with pytest.raises(UnsupportedError, match=r"compressed inside; use .* ends with \.parquet"):
+    with pytest.raises(UnsupportedError, match=r"compressed internally; .* ends with \.parquet"):
         write.check_target(f"{tmp_path}/a.parquet.gz{slash}")
 
 

@@ -64,7 +64,7 @@ def await_nannies(client: Client) -> None:
 
 def expect_lost(work: Callable[[], object]) -> None:
     start = time.monotonic()
-    with pytest.raises(IndexLost, match=r"worker|nothing of it is visible"):
+    with pytest.raises(IndexLost, match=r"worker|nothing was changed"):
         work()
     assert time.monotonic() - start < SOON
 

@@ -99,11 +99,11 @@ def test_labels_that_are_null_are_named_as_such(label):
         lambda: index.merge(frame, left_on=label),
         lambda: index.merge(frame, columns=[label]),
     ):
-        with pytest.raises(ColumnError, match=r"have nulls for labels.*; rename them"):
+        with pytest.raises(ColumnError, match=r"have nulls as labels.*; rename them"):
             refused()
     assert_frame_equal(index.merge(frame), frame.merge(frame[["b"]], on="b"))
     numbers = frame.set_axis(pd.Index([np.nan, 1.0]), axis=1)
-    with pytest.raises(ColumnError, match=r"have nulls for labels"):
+    with pytest.raises(ColumnError, match=r"have nulls as labels"):
         FrameIndex.build(numbers, 1.0)
     with pytest.raises(ColumnError, match=r"no column \['z'\]; the columns are"):
         FrameIndex.build(frame, "z")

@@ -456,7 +456,7 @@ def test_a_label_is_not_its_letters():
 def test_columns_that_are_not_stored_are_named():
     index = FrameIndex.build(PLANES, on="tailnum")
     for read in index.frame, lambda columns: index.match(PLANES, columns=columns):
-        with pytest.raises(ColumnError, match=r"no column \['year'\] in the index; it holds"):
+        with pytest.raises(ColumnError, match=r"no column \['year'\] in the index; its columns"):
             read(["seats", "year"])
 
 

@@ -135,13 +135,16 @@ def test_blocks_of_a_file_are_read_one_by_one(tmp_path, monkeypatch, end):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("A\t5\nB\tx\n", r"line 2: 'x' is no taxid; download the file again, or correct"),
+        ("A\t5\nB\tx\n", r"line 2: 'x' is not a taxid; download the file again, or correct"),
         ("A\t5\nB\n", r"line 2: 1 columns, and 2 are needed"),
-        ("A\t5\nB\t\n", r"line 2: '' is no taxid"),
-        ("A\t5\nB\t-3\n", r"line 2: '-3' is no taxid"),
-        ("only words\n", r"line 1: 'words' is no taxid"),
-        ("word\n", r"map\.tsv: its first line is no accession and taxid; pass an accession2taxid"),
-        ("A\td__B;x__C\n", r"line 1: .* is no lineage of GTDB"),
+        ("A\t5\nB\t\n", r"line 2: '' is not a taxid"),
+        ("A\t5\nB\t-3\n", r"line 2: '-3' is not a taxid"),
+        ("only words\n", r"line 1: 'words' is not a taxid"),
+        (
+            "word\n",
+            r"map\.tsv: its first line is not an accession and a taxid; pass an accession2taxid",
+        ),
+        ("A\td__B;x__C\n", r"line 1: .* is not a GTDB lineage"),
     ],
 )
 def test_files_that_are_wrong_are_refused(tmp_path, text, message):

@@ -40,7 +40,7 @@ _PLAIN = os.environ.get("SUITE_PLAIN") == "1"
 _ON_GPU = "dask_cudf"
 # What ours has not, by the words with which it refuses it; and nothing without a cluster.
 _LACKED = (
-    "groups of dgpuhash have no ",
+    "groupbys of dgpuhash have no method ",
     "an Aggregation in pieces",
     "with group_keys=False",
     "Dask computes without a cluster here",

@@ -108,7 +108,9 @@ class Dask(Pandas):
                 return lambda: groupby(key, sort=False)[column].transform("mean", meta=meta)
             case "groupby" | "nunique":
                 return by_groups(grouping, groupby)
-        raise UnsupportedError(f"Dask has no {grouping.how} of groups; take another library")
+        raise UnsupportedError(
+            f"Dask does not support the aggregate {grouping.how} by group; measure another library"
+        )
 
     def _persisted(self, frame: pd.DataFrame, partitions: int) -> Any:
         """Return a persisted Dask frame."""

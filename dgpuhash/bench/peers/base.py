@@ -142,11 +142,11 @@ class Library:
 
     def join(self, join: Join, left: Any, right: Any) -> Work:
         """Return the join of two frames of the device's library, converted outside the time."""
-        raise UnsupportedError(f"{self.name} has no joins of frames; take another library")
+        raise UnsupportedError(f"{self.name} cannot join frames; measure another library")
 
     def group(self, grouping: Grouping, frame: Any) -> Work:
         """Return the groupby of a frame of the device's library, converted outside the time."""
-        raise UnsupportedError(f"{self.name} has no groups of frames; take another library")
+        raise UnsupportedError(f"{self.name} cannot group frames; measure another library")
 
     def of_parts(self, made: Any, function: Callable[[Any], Any]) -> list[Any]:
         """Return a function of each partition of a result of `join`, here the only one."""

@@ -121,7 +121,8 @@ def changes(tables: dict[str, pa.Table], fractions: list[float], seed: int = 1) 
     sizes = [max(1, round(share * len(keys))) for share in fractions]
     if sum(sizes) > len(keys):
         raise SpecError(
-            f"{sum(sizes):,} orders are to go in all, of {len(keys):,}; take fewer rounds, or a "
+            f"{sum(sizes):,} orders would be deleted in all, but there are only {len(keys):,}; "
+            f"take fewer rounds, or a "
             "smaller fraction"
         )
     stop = 0

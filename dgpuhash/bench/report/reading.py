@@ -92,7 +92,7 @@ def read(paths: Sequence[str | Path]) -> list[Row]:
     Raises
     ------
     FormatError
-        When a file, or a line of it, is no figure of a benchmark.
+        When a file, or a line of it, is not a figure of a benchmark.
     OSError
         When a file cannot be read.
     """
@@ -144,7 +144,7 @@ def _of_receipt(text: str, path: str | Path) -> list[Row]:
 def _check(row: Any, where: str) -> None:
     if problem := problem_of(row):
         raise FormatError(
-            f"{where} is no figure of a benchmark: {problem}; give files that 'dgpuhash bench "
+            f"{where} is not a figure of a benchmark: {problem}; give files that 'dgpuhash bench "
             "tables --json FILE' and its like wrote"
         )
 

@@ -225,7 +225,9 @@ def run(
     check_counts(counts, gpus, backend)
     measured_method = MeasuredMethod.of(method, settings)
     if not measured_method.serves("map"):
-        raise SpecError(f"--method {method}; the verbs need maps, which it has not")
+        raise SpecError(
+            f"--method {method}; the benchmark needs maps, which this method does not have"
+        )
     if not measured_method.serves("multimap"):
         verbs = [verb for verb in verbs if verb not in MULTI]
     repeats = repeats or REPEATS[backend.name]

@@ -36,7 +36,7 @@ def schema_of(meta: pd.DataFrame, parts: list[Any], client: Client) -> pa.Schema
         found = pa.unify_schemas(told, promote_options="permissive")
     except pa.ArrowException as error:
         raise UnsupportedError(
-            f"one of the columns {unsaid} holds values of several types ({error}), which a Parquet "
+            f"one of the columns {unsaid} has values of several types ({error}), which a Parquet "
             "file cannot; write a .csv file"
         ) from error
     for name in unsaid:

@@ -307,8 +307,8 @@ def _cast_exactly(
     if other:
         types = (f"--dtype {shlex.quote(f'{name}={each}')}" for name, each in sorted(other.items()))
         raise FormatError(
-            f"{path}: CSV columns have values that the types found for them do not hold; give "
-            f"their types: {' '.join(types)}"
+            f"{path}: CSV columns have values that do not fit the types inferred from the first "
+            f"rows; give their types: {' '.join(types)}"
         )
     return rows
 

@@ -69,17 +69,20 @@ def format_of(path: str) -> FileFormat:
     ending, compressed = _endings(path)
     if ending not in _KINDS:
         raise UnsupportedError(
-            f"{path}: the ending says none of Parquet, CSV, JSON lines and Arrow; use .parquet, "
+            f"{path}: the file ending names none of the formats Parquet, CSV, JSON lines and "
+            f"Arrow; use .parquet, "
             ".csv, .jsonl or .arrow"
         )
     if compressed and _KINDS[ending] not in _TEXTS:
         raise UnsupportedError(
-            f"{path}: {_KINDS[ending].capitalize()} is compressed inside; use a file that ends "
-            f"with {ending}"
+            f"{path}: {_KINDS[ending].capitalize()} files are compressed internally; use a file "
+            f"name that ends with {ending}"
         )
     compression = infer_compression(path.rstrip("/").lower()) if compressed else None
     if compressed and compression is None:
-        raise UnsupportedError(f"{path} takes zstandard; install it with 'pip install zstandard'")
+        raise UnsupportedError(
+            f"{path} needs the package zstandard; install it with 'pip install zstandard'"
+        )
     separator = "\t" if ending == ".tsv" else ","
     return FileFormat(_KINDS[ending], ending + compressed, separator, compression)
 

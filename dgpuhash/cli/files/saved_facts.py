@@ -35,7 +35,10 @@ def facts_of(url: str) -> list[tuple[str, str]]:
         names = [str(name).rpartition("/")[2] for name in filesystem.ls(path, detail=False)]
         return list(_of_folder(filesystem.cat_file(manifest), f"{url}/manifest.json", names))
     if filesystem.isdir(path):
-        raise FormatError(f"{url} holds no save (no manifest.json); pass what a save wrote")
+        raise FormatError(
+            f"{url} contains no saved index or table (no manifest.json); pass the folder or file "
+            f"that save() wrote"
+        )
     if not filesystem.exists(path):
         raise FileNotFoundError(f"{url}: no such save; check the path")
     header = header_of(url)
@@ -50,7 +53,10 @@ def _of_folder(data: bytes, where: str, names: list[str]) -> Iterator[tuple[str,
     except (ValueError, TypeError, KeyError, RecursionError):
         what, version = "index", None
     if what not in _NEWEST:
-        raise FormatError(f"{where} is foreign: it is of {what!r}; pass what a save wrote")
+        raise FormatError(
+            f"{where} was not saved by this library: it is of {what!r}; pass the folder or file "
+            f"that save() wrote"
+        )
     facts = _of_index if what == "index" else _of_table
     yield "what", f"distributed {what}, form {version}"
     yield from from_checked_json(what, _NEWEST[what], data, where, facts, oldest=1)

@@ -46,8 +46,8 @@ def read_saved(path: str, client: Client) -> tuple[Any, list[Any]]:
         manifest = Manifest.found_in(folder)
         if manifest.conflict is not Conflict.ERROR:
             raise UnsupportedError(
-                f"{path} resolves second rows by conflict={manifest.conflict.value!r} as it "
-                "answers, which its files do not tell; join it in Python, by "
+                f"{path} resolves second rows by conflict={manifest.conflict.value!r} when it is "
+                f"read, which its files alone do not show; join it in Python with "
                 f"DistributedIndex.load({path!r}).merge(left)"
             )
         on = list(manifest.encoder.names)

@@ -53,8 +53,8 @@ def stored_input() -> str:
     context = click.get_current_context()
     if context.params.get("scheduler") is not None:
         raise UnsupportedError(
-            "- is the input of this program, which workers of --scheduler do not see; write "
-            "it to a file that they do"
+            "- is this program's standard input, which the workers of --scheduler cannot read; "
+            "write it to a file that they can"
         )
     if _KEY not in context.meta:
         folder = tempfile.TemporaryDirectory(prefix="dgpuhash-")

@@ -208,7 +208,7 @@ def classify(
 
     def options_by(there: str) -> dict[str, Any]:
         if rule not in (None, there):
-            raise SpecError(f"{db} was built by --rule {there}, and --rule {rule} was asked for")
+            raise SpecError(f"{db} was built by --rule {there}, but --rule {rule} was given")
         options = settings_of(there, settings)
         work.check(there)
         return options
@@ -282,7 +282,7 @@ class _Work:
         paired, interleaved = pairing.paired, pairing.interleaved
         more = interleaved, not pairing.no_name_check, outputs, overwrite
         if paired and interleaved:
-            raise SpecError("--paired takes two files, and --interleaved one; pass one of both")
+            raise SpecError("--paired reads two files, --interleaved one; pass one of the two")
         if outputs.samples is not None:
             if reads or paired:
                 raise SpecError("--samples names the files; leave out READS and --paired")
@@ -307,8 +307,8 @@ class _Work:
             check_rule("--minimum-minimizers", "kraken2", rule)
             if not (self.outputs.are_of_taxa or self.outputs.ranks):
                 raise SpecError(
-                    "--minimum-minimizers changes reports and profiles, and no call; name one, "
-                    "e.g. --report FILE"
+                    "--minimum-minimizers changes reports and profiles, not calls; request one "
+                    "of them, e.g. --report FILE"
                 )
         for name, _, mates in self.samples:
             self._outputs(name).check(

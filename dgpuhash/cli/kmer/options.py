@@ -202,7 +202,7 @@ def bytes_of(flag: str, text: str) -> int:
     try:
         return int(parse_bytes(text))
     except ValueError as error:
-        raise SpecError(f"{flag} {text}: no number of bytes; write e.g. 4GiB") from error
+        raise SpecError(f"{flag} {text}: not a number of bytes; write e.g. 4GiB") from error
 
 
 def opened_taxonomy(taxonomy: str | None, gtdb: tuple[str, ...]) -> Taxonomy | None:

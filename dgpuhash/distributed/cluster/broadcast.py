@@ -363,8 +363,8 @@ async def _until_one_is_silent(
         said = {worker: answers.get(worker, ["no answer of it comes"]) for worker in asked}
         for worker, what in attendance.stuck_work(said, asyncio.get_running_loop().time()):
             return IndexLost(
-                f"worker {worker} is there and does not go on, as when memory ran out there: "
-                f"{what}; end it, and {REMEDY}"
+                f"worker {worker} is connected but makes no progress, perhaps because its memory "
+                f"ran out: {what}; end it, and {REMEDY}"
             )
 
 

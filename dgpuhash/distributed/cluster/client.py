@@ -44,7 +44,7 @@ def client_of(client: Client | None) -> Client:
             ) from None
     if not isinstance(client, Client):
         raise UnsupportedError(
-            f"client={client!r} is no Dask client; pass distributed.Client(address)"
+            f"client={client!r} is not a Dask client; pass distributed.Client(address)"
         )
     if client.status in {"closing", "closed"}:
         raise ClosedError(
@@ -123,7 +123,8 @@ def _check_thread(client: Client) -> None:
         )
     if client.asynchronous:
         raise UnsupportedError(
-            "indexes and tables wait for their cluster, which an asynchronous client cannot; use a "
+            "calls on indexes and tables block until the cluster answers, which an asynchronous "
+            "client does not allow; use a "
             "distributed.Client() without asynchronous=True, off its event loop"
         )
 
@@ -146,7 +147,8 @@ def translate_scheduler_errors() -> Iterator[None]:
         if isinstance(error, AttributeError) and error.obj is not None:
             raise
         raise IndexLost(
-            f"the scheduler of the cluster is gone, or does not go on ({error}); start a cluster, "
+            f"the scheduler of the cluster is gone or makes no progress ({error}); start a "
+            f"cluster, "
             "and build the index, or make the table, again, or load it with load(url) where it was "
             "saved"
         ) from error
@@ -300,12 +302,13 @@ def check_same_cluster(client: Client, futures: Iterable[Future], name: str) -> 
     others = {future.client for future in futures} - {client}
     if any(other.status in {"closing", "closed"} for other in others):
         raise UnsupportedError(
-            f"the client that made the {name} is closed, so that they may be gone; make them again "
-            "with a client that is not"
+            f"the client that made the {name} is closed, so they may be gone; make them again "
+            f"with an open client"
         )
     if any(_cluster_of(other) != _cluster_of(client) for other in others):
         raise UnsupportedError(
-            f"another cluster holds the {name}; with the client that made them, bring them here by "
+            f"the {name} are on another cluster; with the client that made them, bring them here "
+            f"by "
             f"client.compute({name}).result(), or make them with a client of this cluster"
         )
 

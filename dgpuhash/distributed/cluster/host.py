@@ -52,7 +52,7 @@ def plugin_of(worker: Any) -> Any:
     """
     host = worker.plugins.get(NAME)
     if host is None:
-        raise IndexLost(f"worker {worker.address} holds no index; build or load one first")
+        raise IndexLost(f"worker {worker.address} has no index; build or load one first")
     return host
 
 
@@ -82,7 +82,8 @@ def current_worker() -> Any:
         worker = get_worker()
     except ValueError as error:
         raise UnsupportedError(
-            "an index answers tasks on the workers of its cluster only; compute the merge with its "
+            "an index can be queried only by tasks on the workers of its cluster; compute the "
+            "merge with its "
             "client, not with scheduler='threads' or 'sync'"
         ) from error
     plugin_of(worker)

@@ -44,8 +44,8 @@ class ReentranceGuard:
     def __enter__(self) -> None:
         if self._entered:
             raise ReentranceError(
-                f"a thread that waits for a verb of a {self._name} came to use the table (in a "
-                "signal handler, or a finaliser): do so when that call has returned"
+                f"a thread that waits for a verb of a {self._name} tried to use the table again "
+                f"(in a signal handler or a finaliser): use it after the first call has returned"
             )
         self._entered = True
 
@@ -70,8 +70,8 @@ def hold_lock(client: Client, name: str) -> Iterator[None]:
     place = get_ident(), client.id, name
     if place in _inside:
         raise ReentranceError(
-            f"a thread that is changing {name} came to change it (in a signal handler, or a "
-            "finaliser): keep what is to be changed, and change it when that call has returned"
+            f"a thread that is changing {name} tried to change it again (in a signal handler or "
+            f"a finaliser): make the second change after the first call has returned"
         )
     try:
         _inside.add(place)

@@ -259,8 +259,8 @@ class Outgoing:
             fits = len(lengths) == 1 and _rows_needed(self.starts, self.counts) <= min(lengths)
         if not fits:
             raise ShapeError(
-                f"columns of {sorted(lengths)} rows, but counts of {self.counts.sum():,}; give one "
-                "column or more, all with the rows that are counted"
+                f"columns have {sorted(lengths)} rows, but the counts add up to "
+                f"{self.counts.sum():,}; give one or more columns with as many rows as are counted"
             )
         if any(column.dtype.hasobject for column in columns):
             raise UnsupportedError(
@@ -386,4 +386,4 @@ def aborted_error(reason: str, *, carrier: bool = False) -> IndexLost:
 
 def closed_error() -> ClosedError:
     """Return the error of calls on a closed endpoint."""
-    return ClosedError("this end of the exchange was closed; form a group anew")
+    return ClosedError("this endpoint of the exchange was closed; form a new group")

@@ -249,7 +249,7 @@ def form_group(client: Client, workers: Sequence[str], exchange: Transport = "au
             if not any(refusals):
                 break
             if exchange != "auto":
-                raise UnsupportedError(f"exchange={exchange!r} cannot be: {refusals[0]}")
+                raise UnsupportedError(f"exchange={exchange!r} is not possible: {refusals[0]}")
             _log.warning("exchange=%r cannot be, trying the next: %s", way, refusals[0])
         run_on_workers(client, group.workers, watch_group, name)
     except BaseException:
@@ -333,7 +333,7 @@ def collective_of(host: PluginHost, name: str) -> Endpoint:
 
 def join_group(host: PluginHost, name: str, workers: Sequence[str]) -> WorkerInfo:
     if name in host.left:
-        raise IndexLost(f"the exchange {name} was given up before it was formed; form it anew")
+        raise IndexLost(f"the exchange {name} was abandoned before it was formed; call it again")
     host.ends[name] = CommCollective(Membership(host.worker, name, workers))
     return WorkerInfo(BOOT.read_text(), os.getpid(), backend.default_device())
 

@@ -146,7 +146,8 @@ class Asked:
             return Shown(dict(self.names))(self.verb.of(groups).iloc[:0])
         except Exception as error:
             raise MadeUpRowsError(
-                f"{self.verb.name} of a function that fails with two rows like those of the frame "
+                f"{self.verb.name} calls a function that fails on two sample rows of the frame's "
+                f"dtypes "
                 f"({type(error).__name__}: {error}); give meta=, an empty frame or Series like the "
                 "result"
             ) from error

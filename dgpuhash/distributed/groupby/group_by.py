@@ -84,7 +84,8 @@ class LazyGroupBy(AggregateMethods):
         """Return lazily the result of a method that takes functions."""
         if self._on_gpu:
             raise UnsupportedError(
-                f"{name} of a function of rows with a Dask frame of cuDF; name an aggregate, or "
+                f"{name} with a Python function is not supported for Dask frames of cuDF; name "
+                f"an aggregate, or "
                 "convert the frame with .to_backend('pandas')"
             )
         asked = replace(self._asked, verb=Verb(name, args, options))

@@ -51,8 +51,8 @@ def with_keys(frame: Any, by: Any) -> tuple[Any, Any, Any, dict[Hashable, Hashab
         own = library in {"cudf", "cupy"}
         if own or isinstance(key, np.ndarray | pd.Series | pd.Index | pd.DataFrame):
             raise UnsupportedError(
-                f"a {type(key).__name__} as a key of a Dask frame; make it a column with "
-                ".assign(), and name that"
+                f"a {type(key).__name__} cannot be a key of a Dask frame; make it a column with "
+                f".assign(), and name that column"
             )
     if not any(isinstance(key, dd.Series) or _is_of_labels(key) for key in keys):
         return frame, by, None, {}

@@ -288,8 +288,8 @@ def lost() -> IndexLost:
 def changed(partition: int) -> UnsupportedError:
     """Return the error for a partition with other rows when its task ran again."""
     return UnsupportedError(
-        f"partition {partition} of the frame that is grouped came out with other rows when its "
-        "task ran again, so that rows would count twice or not at all; make it deterministic (a "
+        f"partition {partition} of the frame that is grouped had other rows when its task ran "
+        f"again, so rows would count twice or not at all; make the frame deterministic (a "
         "seed for random numbers, an order for what is read), or persist() it first"
     )
 

@@ -33,7 +33,9 @@ def transformed(
         raise NoSuchAggregateError(f"'{func}' is not a valid function name for transform(name)")
     how = name_of(func)
     if how in {"list", "unique"}:
-        raise UnsupportedError(f"transform({how!r}); merge groups.agg({how!r}) by the keys")
+        raise UnsupportedError(
+            f"transform({how!r}) is not supported; merge groups.agg({how!r}) by the keys"
+        )
     asked, frame = groups._asked, groups._frame
     on_gpu = frames_of(frame._meta).name == "cudf"
     # With nulls every row has a group, and its dtype; on a GPU such rows are masked at the end.

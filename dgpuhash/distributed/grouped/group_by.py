@@ -182,7 +182,9 @@ class DistributedGroupBy(NamedHandle):
             As `DistributedIndex.load`.
         """
         if device == "cuda":
-            raise UnsupportedError("groups on GPUs; load them with device='cpu'")
+            raise UnsupportedError(
+                "groups on GPUs cannot be loaded here; load them with device='cpu'"
+            )
         return super().load(
             url, client, name=name, workers=workers, durable=durable, single_writer=single_writer
         )

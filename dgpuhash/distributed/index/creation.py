@@ -151,7 +151,7 @@ class NamedHandle(ReadMixin, IndexMaintenance):
         client = client_of(client)
         check_name(name)
         if name is None:
-            raise SpecError("name=None; give the name of an index, as the one that made it has it")
+            raise SpecError("name=None; give the name of the index, as it was built under")
         import_on_cluster(client)
         registry = Registry(client)
         descriptor = registry.find(name)
@@ -171,7 +171,7 @@ class NamedHandle(ReadMixin, IndexMaintenance):
         holds_groups = groups is not None
         if holds_groups != cls._holds_groups:
             held = "DistributedGroupBy" if holds_groups else "DistributedIndex"
-            raise SpecError(f"{where!r} is no {cls.__name__}; use {held}.{verb}({where!r})")
+            raise SpecError(f"{where!r} is not a {cls.__name__}; use {held}.{verb}({where!r})")
 
     @classmethod
     def _create(

@@ -68,8 +68,9 @@ class PlacementChoice:
         if rule is not Conflict.ERROR:
             if mode != Placement.INDEPENDENT.value:
                 raise SpecError(
-                    f"conflict={conflict!r} with mode={mode!r}: only independent shards have two "
-                    "rows of a unique key; leave it out, or build with mode='independent'"
+                    f"conflict={conflict!r} with mode={mode!r}: only independent shards can have "
+                    f"two rows of a unique key; leave conflict= out, or build with "
+                    f"mode='independent'"
                 )
             if unique is False:
                 raise SpecError(

@@ -66,7 +66,8 @@ def collection_of(data: Any, names: Sequence[Hashable]) -> Any:
         return make_frame(data)
     if len(names) != 1:
         raise UnsupportedError(
-            f"one array for the columns {list(names)!r}; give a DataFrame, or a dictionary with an "
+            f"one array was given for the columns {list(names)!r}; give a DataFrame, or a "
+            f"dictionary with an "
             "array for each column"
         )
     if isinstance(data, dd.Series):
@@ -137,7 +138,7 @@ def check_library(collection: Any, index_meta: Any) -> None:
     given, stored = frames_of(meta_of(collection)).name, frames_of(index_meta).name
     if given != stored:
         raise DeviceError(
-            f"{given} frames for an index of {stored} rows; convert them with "
+            f"{given} frames were given for an index of {stored} rows; convert them with "
             f".to_backend({stored!r}) (a Dask DataFrame), or build the index from {given} frames"
         )
 

@@ -84,6 +84,6 @@ def compare_keys(change: Change) -> None:
                 key = frame_of_payload(piece, like).iloc[[row]].to_dict("records")[0]
                 raise ColumnError(
                     f"the index on {names!r} is unique, and {key!r} is a key of rows on two "
-                    "workers; drop the doubles, build with unique=False, or say what they are to "
-                    "mean, such as conflict='first'"
+                    f"workers; drop the duplicates, build with unique=False, or choose which row "
+                    f"counts, such as conflict='first'"
                 )

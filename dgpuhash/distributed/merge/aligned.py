@@ -192,8 +192,8 @@ def rows_between(frame: Any, part: Part) -> Any:
 def _check_labels(index: pd.Index) -> None:
     if index.hasnans:
         raise UnsupportedError(
-            "the index has null labels before its last partition, so that its divisions are not "
-            "true; merge frame.clear_divisions(), whose rows are found by hashes"
+            "the index has null labels before its last partition, so its divisions are wrong; "
+            "merge frame.clear_divisions() instead, which joins by hash"
         )
 
 

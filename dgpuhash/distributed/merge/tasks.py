@@ -160,7 +160,7 @@ class BuildTask(RunTask):
             if not self.unique:
                 raise
             raise MergeError(
-                f"{self.unique}; drop the doubles (drop_duplicates), or leave validate= out"
+                f"{self.unique}; drop the duplicates (drop_duplicates), or leave validate= out"
             ) from None
         descriptor = replace(opened.descriptor.opened(), heavy=heavy)
         self.log_strategy("shuffle", opened.uid, sum(sum(each.rows) for each in receipts))
@@ -297,8 +297,8 @@ def confirm(
         )[0]  # fmt: skip
         if known != digest:
             raise UnsupportedError(
-                f"partition {partition} of the frame that is merged came out with other keys when "
-                "its task ran again, so that rows without a match cannot be told; make it "
+                f"partition {partition} of the frame that is merged had other keys when its task "
+                f"ran again, so the unmatched rows cannot be determined; make the frame "
                 "deterministic (a seed for random numbers, an order for what is read), or "
                 "persist() it first"
             )

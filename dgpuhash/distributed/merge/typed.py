@@ -123,8 +123,8 @@ def typed(frame: Any, types: dict[Hashable, Any]) -> Any:
             if categories is None:
                 raise ColumnError(
                     f"column {label!r} has categories of {dtype.categories.dtype} in a partition, "
-                    f"and of {types[label]} in the first one, which Dask does not put together; "
-                    "give them one dtype, or tell them with .cat.as_known() of the column"
+                    f"and of {types[label]} in the first one, which Dask cannot concatenate; "
+                    f"give all partitions one dtype, or call .cat.as_known() on the column"
                 )
             made.isetitem(place, column.cat.rename_categories(categories))
     return made

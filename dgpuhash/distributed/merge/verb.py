@@ -109,7 +109,8 @@ def _sorted(merged: dd.DataFrame, plan: PartitionPlan) -> dd.DataFrame:
         return merged.sort_values(names)
     if not merged.known_divisions or names[0] in columns:
         raise UnsupportedError(
-            "sort=True by an index whose divisions are not known; leave sort= out, and use "
+            "sort=True is not supported for an index with unknown divisions; leave sort= out, "
+            "and use "
             ".reset_index().sort_values(…) of the merge"
         )
     inner = [name if name in columns else merged.index.name for name in names]
@@ -230,8 +231,8 @@ def _check_keys(arguments: JoinArguments) -> None:
         for key in given if isinstance(given, list | tuple) else [given]:
             if hasattr(key, "__dask_graph__") or isinstance(key, np.ndarray | pd.Series):
                 raise LazyKeyError(
-                    f"a {type(key).__name__} as a key of Dask frames; make it a column of its "
-                    "frame with .assign(), and name that"
+                    f"a {type(key).__name__} cannot be a key of Dask frames; make it a column of "
+                    f"its frame with .assign(), and name that column"
                 )
 
 

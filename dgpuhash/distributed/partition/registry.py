@@ -266,7 +266,7 @@ def check_same_index(descriptor: Descriptor, newest: Descriptor | None) -> Descr
 def name_taken_error(name: str) -> SpecError:
     """Return the error of a new index whose name is in use."""
     return SpecError(
-        f"there is an index {name!r} on this cluster; choose another name, or end it with "
+        f"the cluster already has an index {name!r}; choose another name, or free it with "
         f"DistributedIndex.open({name!r}).close()"
     )
 
@@ -282,7 +282,9 @@ def check_name(name: object) -> None:
     None is valid: a name is generated.
     """
     if name is not None and (not isinstance(name, str) or not name):
-        raise SpecError(f"name={name!r}; give a string that is not empty, or none for a new name")
+        raise SpecError(
+            f"name={name!r}; give a non-empty string, or leave name= out for a generated one"
+        )
 
 
 def _lock_of(name: str) -> str:

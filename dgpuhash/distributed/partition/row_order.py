@@ -84,7 +84,7 @@ def check_arrival_column(meta: Any) -> None:
     """Raise ColumnError when `meta` cannot take the arrival column."""
     if ARRIVAL_COLUMN in meta.columns:
         raise ColumnError(
-            f"a column is called {ARRIVAL_COLUMN!r}, as one of the index's own; rename it"
+            f"the column name {ARRIVAL_COLUMN!r} is reserved for the index; rename the column"
         )
     if meta.columns.nlevels > 1:
         raise ColumnError(

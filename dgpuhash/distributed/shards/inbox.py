@@ -149,7 +149,7 @@ class Inbox:
         rows, wanted = sum(parcel.rows for parcel in parcels), told[self.part] if told else 0
         if rows != wanted:
             raise IndexLost(
-                f"part {self.part} received {rows:,} of {wanted:,} rows of partition "
+                f"shard {self.part} received {rows:,} of {wanted:,} rows of partition "
                 f"{receipt.partition}; nothing was changed, call it again"
             )
 

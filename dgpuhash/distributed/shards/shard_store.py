@@ -272,7 +272,7 @@ class ShardStore:
         shard = self._shards.get(uid)
         if shard is None:
             why = self._broken.get(uid, "it was closed, or never finished")
-            raise IndexLost(f"this worker holds no shard of the index: {why}; {REMEDY}")
+            raise IndexLost(f"this worker has no shard of the index: {why}; {REMEDY}")
         if shard.epoch > epoch:
             raise IndexChanged(
                 f"the index was changed (epoch {epoch} was asked for, the shard is at "
@@ -373,8 +373,8 @@ class ShardStore:
         staged = self._staged.get(uid)
         if staged is None or staged.change.transaction != transaction:
             raise IndexLost(
-                "a change of the index was given up: a worker was lost, or another client began "
-                "one; nothing of it is visible, call it again"
+                "a change of the index was abandoned, because a worker was lost or another "
+                "client began a change; nothing was changed, call it again"
             )
         return staged
 

@@ -213,11 +213,11 @@ class SpillingInbox(Spillable, Inbox):
         if self._memory.wait(lambda: self._freed or needed <= self._place(left)):
             return
         raise OutOfMemoryError(
-            f"the keys of {self._rows:,} rows of a build, with the table that finds them, need "
-            f"{needed:,} bytes on worker {self._memory.address}, and "
-            f"{self._place(left):,} are there; use more workers, or such with more memory, and "
-            "npartitions= of their number at least; or index the other side: build='left' or "
-            "'right', or the sides exchanged"
+            f"the keys of {self._rows:,} rows of a build, with their hash table, need {needed:,} "
+            f"bytes on worker {self._memory.address}, and "
+            f"{self._place(left):,} are free; use more workers or workers with more memory, with "
+            f"npartitions= at least their number, or make the other side the build side: "
+            f"build='left' or 'right', or swap the sides"
         )
 
 

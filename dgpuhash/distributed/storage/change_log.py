@@ -96,7 +96,7 @@ class Record:
         if head is None:
             if HEAD_BEGUN.fullmatch(written) or MAGIC.startswith(written):
                 return None
-            raise FormatError(f"{where} is damaged: it is no record; {REMEDY}")
+            raise FormatError(f"{where} is damaged: it is not a record; {REMEDY}")
         end = head.end() + int(head[1])
         body, after = written[head.end() : end], written[end:]
         if head.end() + len(body) < end and _begins_body(body):
@@ -286,7 +286,7 @@ def replaced_by(names: Iterable[str], revision: int) -> set[str]:
 def taken_over_error(folder: Folder) -> IndexLost:
     """Return the error for an index whose log another index continues."""
     return IndexLost(
-        f"another index goes on with the log in {folder.url}; nothing was changed; close this "
+        f"another index continues the log in {folder.url}; nothing was changed; close this "
         "one, and open that one"
     )
 

@@ -132,8 +132,8 @@ def check_free(descriptor: Descriptor) -> None:
     folder = Folder(descriptor.log)
     if Manifest.replaced_in(folder) is not None:
         raise ExistsError(
-            f"{folder.url} holds a saved index; choose another place for the log, or go on with "
-            "that index by DistributedIndex.load(url, durable=url)"
+            f"{folder.url} holds a saved index; choose another place for the log, or continue "
+            f"that index with DistributedIndex.load(url, durable=url)"
         )
 
 
@@ -186,7 +186,7 @@ def batches_of(saved: SavedRevision) -> list[SavedRows]:
     if manifest.uid != saved.uid or revision != saved.revision:
         raise FormatError(
             f"{saved.url} holds another state than revision {saved.revision} of this index: it was "
-            "replaced, or is damaged; load it if it is wanted, or build the index again"
+            "replaced, or is damaged; load that state if you want it, or build the index again"
         )
     return [batch for batch in batches if batch.files]
 

@@ -221,9 +221,9 @@ class Folder:
             if not self._is_exclusive(name):
                 raise UnsupportedError(
                     f"{self.url} is on a file system ({type(self.system).__name__}) that cannot "
-                    "create a file only where none is, so that two who write one log at the same "
-                    "time would not be told apart; choose another place, such as a local disk, or "
-                    "pass single_writer=True if nobody else ever goes on with this log"
+                    "create a file only where none is, so two writers of one log would not "
+                    "notice each other; choose another place, such as a local disk, or pass "
+                    "single_writer=True if no other program ever continues this log"
                 )
         finally:
             self.remove([name])
@@ -303,7 +303,8 @@ class Folder:
                 if not fresh or not self.has(last) or self.may_hold(last, data):
                     raise
                 raise ExistsError(
-                    f"somebody else saved to {self.url} at the same time; choose another place, or "
+                    f"another program saved to {self.url} at the same time; choose another "
+                    f"place, or "
                     "replace that with overwrite=True"
                 ) from error
         except BaseException:

@@ -82,8 +82,8 @@ class SavedShards(ABC):
         nbytes = folder.size(MANIFEST)
         if nbytes is None:
             raise FormatError(
-                f"{folder.url} holds no saved {cls.what} (no {MANIFEST}); pass what "
-                f"{cls.what}.save wrote"
+                f"{folder.url} contains no saved {cls.what} (no {MANIFEST}); pass the folder "
+                f"that {cls.what}.save wrote"
             )
         if nbytes > LONGEST:
             raise FormatError(f"{folder.url} is damaged: its manifest has {nbytes:,} bytes")
@@ -159,8 +159,8 @@ def load_with_retry(folder: Folder, load: Callable[[], Made]) -> Made:
             if _data_in(folder) == before:
                 raise
     raise FormatError(
-        f"{folder.url} was saved to again each of {tries} times that it was being loaded; load it "
-        "when that has ended"
+        f"{folder.url} was saved to again each of {tries} times that it was being loaded; load "
+        f"it after the saves have ended"
     )
 
 

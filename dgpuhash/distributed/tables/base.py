@@ -96,8 +96,8 @@ class DistributedTable:
             raise SpecError(f"piece_rows={piece_rows!r}; give a number of rows, or None")
         if spec.key.names is not None:
             raise KeyTypeError(
-                f"keys of dtype {spec.key} are records, which tables of one device have and "
-                "distributed ones have not; number them with a column of at most 8 bytes"
+                f"keys of dtype {spec.key} are records, which distributed tables do not support; "
+                f"number them with a column of at most 8 bytes"
             )
         self._spec, self._mode = spec, mode
         self._owner_seed = draw_owner_seed() if owner_seed is None else owner_seed
@@ -199,8 +199,8 @@ class DistributedTable:
 
     def __reduce__(self) -> NoReturn:
         raise UnsupportedError(
-            f"a {type(self).__name__} stays with the program that made it; give tasks arrays of "
-            "its answers, or make a table in the task"
+            f"a {type(self).__name__} cannot be pickled; pass arrays of its results to tasks, or "
+            f"create a table in the task"
         )
 
     def __repr__(self) -> str:

@@ -121,7 +121,7 @@ class DistributedBloomFilter(TableMaintenance):
             rows = given.shape[0] if hasattr(given, "shape") else len(given)
             if rows != rows:
                 raise UnsupportedError(
-                    "nobody knows how many keys there are; give capacity=, or call "
+                    "the number of keys is unknown; give capacity=, or call "
                     "keys.compute_chunk_sizes() before"
                 )
             capacity = int(rows)

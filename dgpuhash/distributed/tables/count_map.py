@@ -215,6 +215,6 @@ class DistributedCountMap(DistributedKeyTable):
         dtype = dtype_of(values, "counts")
         if dtype.kind not in "iu":
             raise KeyTypeError(
-                f"counts of dtype {dtype} are no integers; convert them with .astype('uint64')"
+                f"counts of dtype {dtype} are not integers; convert them with .astype('uint64')"
             )
         return dtype, "counts"

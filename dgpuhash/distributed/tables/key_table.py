@@ -120,8 +120,8 @@ class DistributedKeyTable(TableMaintenance):
         """Raise UnsupportedError for an independent table."""
         if self._mode.independent:
             raise UnsupportedError(
-                f"a mixed batch of an independent {type(self).__name__}, where several workers may "
-                "store a key, has no order; make the table with mode='distributed'"
+                f"a mixed batch of an independent {type(self).__name__}is not supported, because "
+                f"several workers may store a key; make the table with mode='distributed'"
             )
 
     def keys(self) -> Array:

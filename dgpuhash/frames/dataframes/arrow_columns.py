@@ -129,7 +129,7 @@ def arrow_column(series: Any, wanted: Any) -> Any:
         except _NOT_ARROW as error:
             told = error
     raise UnsupportedError(
-        f"column {series.name!r} holds objects, for which Arrow has no type ({told}); cast the "
+        f"column {series.name!r} has objects for which Arrow has no type ({told}); cast the "
         "keys of both sides to one type first"
     ) from told
 

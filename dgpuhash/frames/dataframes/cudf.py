@@ -87,8 +87,8 @@ class CudfFrames(Frames):
         if kind not in "biuf" or (kind == "b" and series.has_nulls):
             nulls = " with nulls" if kind == "b" else ""
             raise UnsupportedError(
-                f"column {series.name!r} is {dtype}{nulls}, which a CuPy array cannot hold; ask "
-                "with a cuDF Series or DataFrame, such as cudf.Series(keys)"
+                f"column {series.name!r} is {dtype}{nulls}, which a CuPy array cannot represent; "
+                f"pass the keys as a cuDF Series or DataFrame, such as cudf.Series(keys)"
             )
         if not series.has_nulls:
             return series.to_cupy()
@@ -396,8 +396,8 @@ class CudfFrames(Frames):
         if len(named) < len(parts):
             twice = [label for label, n in Counter(label for label, _ in parts).items() if n > 1]
             raise UnsupportedError(
-                f"two columns called {twice[0]!r}, which a cuDF frame cannot hold; give other "
-                "suffixes="
+                f"the result would have two columns called {twice[0]!r}, which cuDF does not "
+                f"support; give other suffixes="
             )
         made, like = frame_of(parts, index), sides[0].frame
         if not parts:

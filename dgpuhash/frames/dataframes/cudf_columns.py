@@ -66,7 +66,7 @@ def index_of_columns(columns: Sequence[Any], names: Sequence[Hashable | None]) -
         return cudf.MultiIndex.from_frame(frame, names=list(names))
     if type(columns[0].dtype).__name__.startswith("Decimal"):
         raise UnsupportedError(
-            f"an index of {columns[0].dtype}, which cuDF does not make; give as_index=False, "
+            f"cuDF has no index of dtype {columns[0].dtype}; give as_index=False, "
             "or convert the key with .astype('str')"
         )
     return cudf.Index._from_column(columns[0], name=names[0])

@@ -29,7 +29,7 @@ def frames_named(name: str) -> Frames:
 
         return PandasFrames()
     if name != "cudf":
-        raise UnsupportedError(f"frames of {name!r}; use pandas or cuDF frames")
+        raise UnsupportedError(f"frames of {name!r} are not supported; use pandas or cuDF frames")
     from dgpuhash.frames.dataframes.cudf import CudfFrames
 
     try:
@@ -125,7 +125,9 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
             raise ShapeError(f"column {label!r} has {column.ndim} dimensions; give a flat array")
     lengths = {label: len(column) for label, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise ShapeError(f"columns of different lengths: {lengths}; give one value of each a row")
+        raise ShapeError(
+            f"columns of different lengths: {lengths}; give every column one value per row"
+        )
     return frames_named(name).make(columns)
 
 
@@ -139,4 +141,6 @@ def check_same_library(frame: Any, frames: Frames) -> None:
         remedy = "frame.to_pandas(), or of an array cupy.asnumpy(array)"
         if given.name == "pandas":
             remedy = "cudf.from_pandas(frame), or of an array cupy.asarray(array)"
-        raise DeviceError(f"a {given.name} frame for an index of {frames.name} rows; pass {remedy}")
+        raise DeviceError(
+            f"a {given.name} frame was given for an index of {frames.name} rows; pass {remedy}"
+        )

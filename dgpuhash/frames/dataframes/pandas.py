@@ -328,8 +328,8 @@ def _nullable_integers(column: Any) -> Any:
         large = [one for one in integers if abs(int(one)) > EXACT]
         if large:
             raise KeyTypeError(
-                f"floats beside {large[0]} would make {float(large[0]):.0f} of it; give integers "
-                "and floats apart"
+                f"the integer {large[0]} would be rounded to {float(large[0]):.0f} in a column "
+                f"with floats; give integers and floats in separate calls"
             )
     if kind == "integer":
         numbers = [int(one) for one in column if not pd.isna(one)]

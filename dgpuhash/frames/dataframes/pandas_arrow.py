@@ -241,7 +241,7 @@ def _check_objects(series: Any, column: Any, label: Hashable) -> None:
     for value, back in zip(series.tolist(), column.to_pylist(), strict=True):
         if not _same(value, back):
             raise UnsupportedError(
-                f"column {label!r} holds {value!r}, of which Arrow would make {back!r}; convert "
+                f"column {label!r} holds {value!r}, which Arrow would change to {back!r}; convert "
                 "the column first, for example with .astype('str')"
             )
 

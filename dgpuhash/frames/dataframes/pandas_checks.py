@@ -41,8 +41,9 @@ def check_arrow_types(frame: Any, dtypes: Sequence[Any] | None = None) -> None:
         labels = list(frame)
         stuck = {labels[place]: str(dtypes[place]) for place in places}
         raise ColumnError(
-            f"pandas takes no rows of columns of these types: {stuck!r}; make each anew with "
-            "pandas.Series(column.tolist(), column.index, 'str'), or object where they are no text"
+            f"pandas cannot gather rows of columns of these types: {stuck!r}; recreate each with "
+            "pandas.Series(column.tolist(), column.index, 'str'), or object for values that are "
+            "not text"
         )
 
 

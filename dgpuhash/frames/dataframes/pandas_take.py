@@ -180,7 +180,7 @@ def numbered(values: Any) -> Any:
             return values
     array = values.array if isinstance(values, pd.Series | pd.Index) else values
     if isinstance(array, np.ndarray) and array.ndim != 1:
-        raise ShapeError(f"a key of {array.ndim} dimensions; give one")
+        raise ShapeError(f"a key has {array.ndim} dimensions; give a one-dimensional array")
     if type(array) is pd.arrays.NumpyExtensionArray:
         array = array.to_numpy()
     # A Series of objects stays one, even if all of them are texts.
@@ -295,8 +295,8 @@ def _with_values(column: pd.Series, wanted: Any, what: str) -> pd.Series:
 def cannot_hold(what: str, own: Any, wanted: Any) -> ColumnError:
     """Return the error for a partition whose values do not fit the promised dtype."""
     return ColumnError(
-        f"{what} of a partition is {own}, and Dask took it for {wanted}, which cannot "
-        "hold its values; give the frame its true dtypes (meta=, .astype)"
+        f"{what} of a partition is {own}, but Dask's meta says {wanted}, which cannot represent "
+        f"its values; give the frame its true dtypes (meta=, .astype)"
     )
 
 

@@ -128,8 +128,8 @@ def check_promoted(
         convert = f"convert it with .astype({cast!r}) before"
         column = "a column of integers" if label is None else f"column {label!r}"
         raise ColumnError(
-            f"{column} becomes {target}, which makes {int(target.type(first))} of its "
-            f"{first}; {f'{remedy}, or {convert}' if remedy else convert}"
+            f"{column} becomes {target}, which rounds its {first} to {int(target.type(first))}; "
+            f"{f'{remedy}, or {convert}' if remedy else convert}"
         )
 
 
@@ -210,8 +210,8 @@ def concat_exactly(
         if isinstance(error, ColumnError):
             raise
         raise ColumnError(
-            f"column {label!r} is {' and '.join(map(str, dtypes))}, and pandas has no dtype that "
-            "holds the values of both; convert both with .astype('object') before"
+            f"column {label!r} is {' and '.join(map(str, dtypes))}, and pandas has no dtype for "
+            f"the values of both; convert both with .astype('object') first"
         ) from error
 
 

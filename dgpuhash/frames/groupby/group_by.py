@@ -194,14 +194,14 @@ class GroupBy(GroupByBase, FunctionMethods):
 
     def _extremes(self, how: str, n: int, keep: str) -> Any:
         if not self._one:
-            raise AttributeError(f"{how} is of one column; choose it with [column]")
+            raise AttributeError(f"{how} works on one column; select it with [column]")
         found = selections.extremes(self._groups, self._data, n, keep, how)
         return found if self._as_index else assembly.without_keys(found, self._data.index.nlevels)
 
     def unique(self) -> Any:
         """Return an array of one column's distinct values in each group."""
         if not self._one:
-            raise AttributeError("unique is of one column; choose it with [column]")
+            raise AttributeError("unique works on one column; select it with [column]")
         return self._aggregated("unique", Options())
 
     @function_translates_memory_errors

@@ -55,8 +55,8 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
         key = by.get if isinstance(by, Mapping) else by
         if not callable(key) or isinstance(level, list | tuple):
             raise UnsupportedError(
-                "by= and level= together, unless by= is a function or mapping of one level; give "
-                "by= the values"
+                "by= and level= can be combined only if by= is a function or mapping of one "
+                "level; pass the values in by="
             )
         return [_mapped(frame.index.get_level_values(level), key)]
     if by is None:
@@ -130,7 +130,9 @@ def _key(frame: Any, key: Any) -> GroupingKey:
     if getattr(key, "ndim", 1) != 1:
         raise ShapeError(f"Grouper for '{type(key)}' not 1-dimensional")
     if not isinstance(key, _ARRAYS):
-        raise SpecError(f"a {type(key).__name__} to group by; give a label, an array or a function")
+        raise SpecError(
+            f"a {type(key).__name__} cannot be grouped by; give a label, an array or a function"
+        )
     if len(key) != len(frame):
         raise ShapeError("Grouper and axis must be same length")
     name = key.name if isinstance(key, pd.Index) else None

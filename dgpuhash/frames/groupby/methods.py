@@ -360,7 +360,7 @@ class GroupByBase(AggregateMethods):
             how: Any = func if isinstance(func, str) else "list"
             if how not in AGGREGATES and not hasattr(type(self), how):
                 raise NoSuchAggregateError(
-                    f"no aggregate {how!r}; there is {', '.join(AGGREGATES)}"
+                    f"there is no aggregate {how!r}; the aggregates are {', '.join(AGGREGATES)}"
                 )
             if how == "size":
                 return self.size()
@@ -444,7 +444,9 @@ class GroupByBase(AggregateMethods):
         if callable(how):
             return self._transformed(self._function(how, args, kwargs))
         if how in {"list", "unique"}:
-            raise UnsupportedError(f"transform({how!r}); merge groups.agg({how!r}) by the keys")
+            raise UnsupportedError(
+                f"transform({how!r}) is not supported; merge groups.agg({how!r}) by the keys"
+            )
         options = options_of(how, kwargs, args)
         index, name = self._frame.index, self._name if self._one else None
         if how == "size" and (self._plain_sizes or not self._one):
@@ -464,7 +466,9 @@ class GroupByBase(AggregateMethods):
 
     def _transformed(self, func: Any) -> Any:
         """Return a function's results for each group, aligned with the group's rows."""
-        raise UnsupportedError(f"{func} of each group; there is {', '.join(AGGREGATES)}")
+        raise UnsupportedError(
+            f"{func} is not an aggregate; the aggregates are {', '.join(AGGREGATES)}"
+        )
 
     @abstractmethod
     def _by_row(self, columns: list[Any], names: Any) -> list[Any]:
@@ -489,7 +493,7 @@ class GroupByBase(AggregateMethods):
     @function_translates_memory_errors
     def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:
         if self._one:
-            raise UnsupportedError(f"{how} of one column with another; choose both with [columns]")
+            raise UnsupportedError(f"{how} needs two columns; select both with [columns]")
         groups, places = self._groups_of_pairs, self._places_of_pairs(how, options)
         made = pairs.matrices(groups, len(places), self._moments(places, how), how, least, ddof)
         labels = self._labels.take(places)

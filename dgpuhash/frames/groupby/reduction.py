@@ -70,7 +70,9 @@ def name_of(how: Any) -> Any:
     if callable(how):
         return how
     if not isinstance(how, str) or how not in AGGREGATES:
-        raise NoSuchAggregateError(f"no aggregate {how!r}; there is {', '.join(AGGREGATES)}")
+        raise NoSuchAggregateError(
+            f"there is no aggregate {how!r}; the aggregates are {', '.join(AGGREGATES)}"
+        )
     return how
 
 

@@ -58,7 +58,7 @@ def value_counts(
     if bins is None:
         found = _counts(groups, _counted(groups, data, subset), column=column, **options)
     elif column is None:
-        raise UnsupportedError("bins= of several columns; choose one with [column]")
+        raise UnsupportedError("bins= works on one column; select it with [column]")
     else:
         found = _binned(groups, column.rename(data.name), bins, **options)
     return found if as_index else _as_frame(found, like)

@@ -101,8 +101,8 @@ class TableGroupBy:
             raise AttributeError(name)
         if name in _OF_FUNCTIONS:
             raise UnsupportedError(
-                f"{name} of a {self._kind.library} frame; group frame.to_pandas(), whose groups "
-                "can be given to a function"
+                f"{name} of a {self._kind.library} frame; group frame.to_pandas()instead, which "
+                f"supports functions"
             )
         found = getattr(self._labelled if name in _LABELLED else self._groups, name)
         if isinstance(found, GroupBy):

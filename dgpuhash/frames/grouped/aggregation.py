@@ -128,8 +128,9 @@ class Aggregation:
         ]  # fmt: skip
         if wrong:
             raise UnsupportedError(
-                f"{', '.join(map(repr, dict.fromkeys(wrong)))} of these columns cannot be kept up "
-                "to date, as all rows would have to stay; compute it with ddf.dgpuhash.groupby"
+                f"{', '.join(map(repr, dict.fromkeys(wrong)))} of these columns cannot be "
+                f"updated incrementally, because all rows would have to be stored; compute it "
+                f"with ddf.dgpuhash.groupby"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -233,7 +234,8 @@ class Aggregation:
         if _is_cudf(given):
             if self.like is None:
                 raise UnsupportedError(
-                    "a cuDF frame for groups that were built of pandas frames; give .to_pandas()"
+                    "a cuDF frame was given for groups built from pandas frames; give "
+                    "frame.to_pandas()"
                 )
             given = host_like(given[list(self.source.columns)])
         for label in self.source.columns:
@@ -404,8 +406,8 @@ class Aggregation:
                 wrong.append(f"{label!r} ({how})")
         if wrong:
             raise UnsupportedError(
-                f"rows cannot be taken off {', '.join(wrong)}, whose value before them is not "
-                "known; build groups of count, size, sum, mean, var, std and sem alone"
+                f"rows cannot be retracted from {', '.join(wrong)}, because the value without "
+                f"them is unknown; build groups of count, size, sum, mean, var, std and sem alone"
             )
 
 
@@ -413,7 +415,7 @@ def overflow(key: Any) -> UnsupportedError:
     """Return the error for a group whose sum, or sum of squares, overflows."""
     return UnsupportedError(
         f"the sum of the values of the group {key!r}, or of their squares, exceeds float64, so "
-        "that rows could not be taken off again; nothing was changed, scale the column down"
+        f"rows could not be retracted any more; nothing was changed, scale the column down"
     )
 
 

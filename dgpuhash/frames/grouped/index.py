@@ -98,7 +98,7 @@ class GroupIndex(FrameIndex):
         if rows_left is not None and (rows_left[infinite] > 0).any():
             raise UnsupportedError(
                 "infinite values are retracted from groups with other rows, whose sums are not "
-                "known; nothing was changed, build the groups anew without these values"
+                "known; nothing was changed, build the groups again without these values"
             )
         self.check_overflow(rows, taken_off=True)
 

@@ -149,8 +149,8 @@ def in_one_order(categories: Iterable[pd.Index], name: object) -> pd.Index:
         order.clear()
     if len(order) < len(whole):
         raise ColumnError(
-            f"column {name!r} has ordered categories whose order the partitions do not agree on, "
-            f"or do not tell, such as {reprlib.repr(there[0].tolist())}; give all partitions one "
+            f"column {name!r} has ordered categories whose order differs between partitions or "
+            f"is unknown, such as {reprlib.repr(there[0].tolist())}; give all partitions one "
             "order, or none with .cat.as_unordered()"
         )
     return whole.take(order)

@@ -378,7 +378,8 @@ class KeyEncoder:
         asked = key_names(frame, list(self.names) if columns is None else columns)
         if len(asked) != len(self.names):
             raise ColumnError(
-                f"{len(asked)} key columns {list(asked)!r} for an index on {len(self.names)}, "
+                f"{len(asked)} key columns {list(asked)!r} were given for an index on "
+                f"{len(self.names)}, "
                 f"{list(self.names)!r}; give one column for each, in that order"
             )
         return KeyColumns.of(frame, asked)

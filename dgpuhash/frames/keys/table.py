@@ -102,8 +102,8 @@ class KeyTableMethod:
         if not self.lists:
             able = [each.name for each in methods().values() if "multimap" in each.nouns]
             raise UnsupportedError(
-                f"several rows have one key, and method {self.name!r} serves no MultiMap; drop the "
-                f"duplicates, or use one of the methods that do: {', '.join(able)}"
+                f"several rows have one key, and method {self.name!r} has no multimaps; drop the "
+                f"duplicates, or use one of the methods that have: {', '.join(able)}"
             )
         return MultiMap
 

@@ -256,7 +256,8 @@ class FrameAccessor:
             theirs = theirs.to_frame() if isinstance(theirs, pd.Series) else theirs
             if not isinstance(theirs, pd.DataFrame):
                 raise KeyTypeError(
-                    f"keys in a {type(values).__name__}; give a DataFrame, an Index or a FrameIndex"
+                    f"keys were given as a {type(values).__name__}; give a DataFrame, an Index "
+                    f"or a FrameIndex"
                 )
             keys = join_keys(ours, theirs, on, None, None, left_index=False, right_index=False)
         for pair in keys.pairs:
@@ -320,7 +321,7 @@ def key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
         ]
     except TypeError as error:
         raise KeyTypeError(
-            f"column {label!r} holds what cannot be compared ({error}); leave it out, or "
+            f"column {label!r} has values that cannot be compared ({error}); leave it out, or "
             "convert it with .astype('str')"
         ) from error
     return [pd.Series(numbered, dtype="int64")]

@@ -208,8 +208,8 @@ def check_how(how: str, *, all_rows: bool = False) -> str:
         if all_rows:
             return how
         raise UnsupportedError(
-            f"how={how!r} also returns rows of the index that nothing matched; get it in two "
-            "steps: merge with how='left' (or 'inner'), then build an index of the left keys, "
+            f"how={how!r} also returns unmatched rows of the index; compute it in two steps: "
+            f"merge with how='left' (or 'inner'), then build an index of the left keys, "
             "merge the indexed frame against that with how='anti', and concatenate the two"
         )
     known = ", ".join(map(repr, (*_HOWS_OF_INDEX, *ALL_ROWS)))

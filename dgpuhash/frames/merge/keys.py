@@ -273,7 +273,10 @@ def _keys_in(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, pd.Ser
     for key in keys:
         if not isinstance(key, str) and _is_array(key):
             if len(key) != len(frame):
-                raise ShapeError(f"a key of {len(key):,} rows for a frame of {len(frame):,}")
+                raise ShapeError(
+                    f"a key has {len(key):,} rows, but the frame has {len(frame):,}; give one "
+                    f"value per row"
+                )
             found.append((None, as_series(key), False))
         else:
             found.append((key, *_values(frames, frame, key)))
@@ -285,7 +288,7 @@ def _values(frames: Frames, frame: pd.DataFrame, label: Any) -> tuple[Any, bool]
     try:
         hash(label)
     except TypeError:
-        raise KeyTypeError(f"{label!r} is neither a label nor an array; give one of both") from None
+        raise KeyTypeError(f"{label!r} is neither a label nor an array; give one of them") from None
     names = list(frame.index.names)
     column, in_index = frames.key_values(frame, label), label is not None and label in names
     if column is not None and in_index:

@@ -241,8 +241,8 @@ def _read(frame: Any) -> tuple[Any, Kind]:
     objects = [name for name, dtype in wrapped.schema.items() if dtype == nw.Object]
     if objects:
         raise UnsupportedError(
-            f"columns {objects!r} of the {_named(frame)} hold Python objects, which Arrow cannot; "
-            "leave them out"
+            f"columns {objects!r} of the {_named(frame)} contain Python objects, which Arrow "
+            f"cannot represent; leave them out"
         )
     try:
         table = wrapped.to_arrow()
@@ -265,7 +265,8 @@ def _arrow_frame(table: Any, array_of: Callable[[Any], Any] = held) -> pd.DataFr
     stuck = {each.name: str(each.type) for each in table.schema if not takes_rows(each.type)}
     if stuck:
         raise UnsupportedError(
-            f"Arrow takes no rows of columns of these types: {stuck!r}; cast views within others "
+            f"Arrow cannot gather rows of columns of these types: {stuck!r}; cast views within "
+            f"others "
             "to large_string or large_binary, and decode runs with pyarrow.compute.run_end_decode"
         )
     return _frame_of([array_of(column) for column in table.columns], table)
@@ -313,7 +314,8 @@ def _table(frame: Any, kind: Kind) -> Any:
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
         raise ColumnError(
-            f"column labels {odd!r} are no text, as {kind.library} needs; rename the columns"
+            f"column labels {odd!r} are not strings, which {kind.library} requires; rename the "
+            f"columns"
         )
     if kind.library == "polars" and len(set(names)) < len(names):
         doubled = sorted({name for name in names if names.count(name) > 1})

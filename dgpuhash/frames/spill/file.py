@@ -251,7 +251,7 @@ class SpillFile:
                 values = values.view(np.uint8) if values.dtype == bool else values
                 table = pa.table({"": pa.array(values)})
             elif _has_other_nulls(column.iloc[:, 0]):
-                raise UnsupportedError("Arrow has one null")
+                raise UnsupportedError("Arrow has only one kind of null")
             else:
                 table = self._frames.to_arrow(column).combine_chunks()
         except (UnsupportedError, KeyTypeError):

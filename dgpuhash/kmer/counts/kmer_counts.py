@@ -326,7 +326,9 @@ class KmerCounts:
         for name in ("k", "canonical"):
             own, its = getattr(self, name), getattr(other, name)
             if own != its:
-                raise SpecError(f"{name} is {own} here and {its} there; count both alike")
+                raise SpecError(
+                    f"{name} is {own} here and {its} there; use the same setting for both counts"
+                )
         if self._backend is not other._backend:
             raise SpecError("the counts are on two devices; load both on one")
         made = summed(

@@ -51,7 +51,7 @@ class KmerLookup:
         given = [each.encode() if isinstance(each, str) else bytes(each) for each in kmers]
         if wrong := [each for each in given if not _is_kmer(each, self._k)]:
             raise SequenceError(
-                f"{wrong[0].decode(errors='replace')!r} is no k-mer of these counts; pass "
+                f"{wrong[0].decode(errors='replace')!r} is not a k-mer of these counts; pass "
                 f"{self._k} letters A, C, G or T"
             )
         backend = self._backend

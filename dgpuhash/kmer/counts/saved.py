@@ -69,7 +69,9 @@ def load_counts(
     header, raw, mapped = map_file(path)
     name = os.fspath(path)
     if header.get("kind") != _KIND:
-        raise FormatError(f"{name} has no counts of k-mers; pass what KmerCounts.save wrote")
+        raise FormatError(
+            f"{name} contains no k-mer counts; pass a file that KmerCounts.save wrote"
+        )
     buffers = Buffers(name, raw)
     buffers.check(header["parts"] == PARTS, "its k-mers are dealt out to other parts")
     edges, is_wide = header["edges"], header["k"] > WORD_BASES

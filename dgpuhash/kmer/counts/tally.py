@@ -33,8 +33,8 @@ def checked_letters(backend: Backend, letters: Any, offsets: Any) -> tuple[Any, 
     ends = backend.to_host(offsets[[0, -1]]).tolist() if len(offsets) else None
     if ends != [0, len(letters)] or bool((offsets[1:] < offsets[:-1]).any()):
         raise SequenceError(
-            f"offsets do not part {len(letters):,} letters; begin with 0, end with their number, "
-            "and never go down"
+            f"offsets do not divide {len(letters):,} letters into records; begin with 0, end "
+            f"with the number of letters, and never decrease"
         )
     return letters, offsets
 

@@ -186,7 +186,8 @@ def _check_same(part: PartArrays, expected: list[_Array]) -> None:
     """Raise IndexLost if a part was recomputed, with its keys in another order."""
     if not set(expected) <= set(_arrays_in(part)):
         raise IndexLost(
-            "a worker was lost while the index was saved, and its part was made anew; save it again"
+            "a worker was lost while the index was saved, and its part was recomputed; save it "
+            "again"
         )
 
 

@@ -205,7 +205,7 @@ class ChosenTaxa:
             digits = text.removesuffix("+")
             is_clade = digits != text
             if not digits.removeprefix("-").isdecimal() or (is_clade and int(digits) <= 0):
-                raise SpecError(f"{text!r} is no taxon; write taxids such as 562, 562+ or 0")
+                raise SpecError(f"{text!r} is not a taxid; write taxids such as 562, 562+ or 0")
             (self._clades if is_clade else single).append(int(digits))
         self._single = labels.current(np.array(single, np.int64))
         for clade in self._clades:

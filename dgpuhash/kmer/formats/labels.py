@@ -46,7 +46,9 @@ class Labels:
             When there is none.
         """
         if self._taxonomy is None:
-            raise TaxonomyError("the index has no taxonomy; build it with one, for taxa and ranks")
+            raise TaxonomyError(
+                "the index has no taxonomy, which taxa and ranks need; build it with one"
+            )
         return self._taxonomy
 
     def current(self, taxids: np.ndarray) -> np.ndarray:

@@ -229,7 +229,7 @@ def read_pairs(
     if len(firsts) != len(seconds):
         raise SequenceError(
             f"{len(firsts)} files of first and {len(seconds)} of second mates; give each file "
-            "its other one"
+            f"the file of its mates"
         )
     lock = Lock()
 

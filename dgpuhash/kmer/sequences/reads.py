@@ -192,7 +192,9 @@ def read_cut(cuts: list[Cut], before: int, files: ReadFiles, kept: str) -> list[
 def _side_of(cut: Cut, first_number: int) -> SequenceBatch:
     batch = batch_of_text(cut.file, text_of_cut(cut))
     if batch is None or len(batch) != cut.records:
-        raise SequenceError(f"{cut.file} has other lines than records have; copy the file again")
+        raise SequenceError(
+            f"{cut.file} has lines that are not those of records; copy the file again"
+        )
     batch.numbers += first_number
     return batch
 

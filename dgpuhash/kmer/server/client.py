@@ -376,7 +376,7 @@ class _Connection:
             ) from error
         except (asyncio.IncompleteReadError, ConnectionResetError) as error:
             why = _TLS if tls is not None else "check what listens there"
-            raise OSError(f"{address} ended the connection at once; {why}") from error
+            raise OSError(f"{address} closed the connection at once; {why}") from error
         except (OSError, TimeoutError) as error:
             said = "it says nothing" if isinstance(error, TimeoutError) else error
             remedy = "start dgpuhash kmer serve, or check the address"
@@ -424,7 +424,7 @@ class _Connection:
                 else:
                     reply.set_result(message)
         except (BadMessage, IndexError) as error:
-            failure = OSError(f"{self.address} sent what is no reply ({error}); update dgpuhash")
+            failure = OSError(f"{self.address} sent an invalid reply ({error}); update dgpuhash")
         except ssl.SSLError as error:
             failure = OSError(f"{self.address} refused this client ({error}); {_TLS}")
         except (OSError, asyncio.IncompleteReadError, TimeoutError):

@@ -77,7 +77,7 @@ class Epoch:
     def _called(self, request: Message) -> Arrays:
         rule, options = self._index._rule, request.fields["options"]
         if not all(isinstance(value, _PLAIN) for value in options.values()):
-            raise SpecError("options of calls are numbers and texts; pass these")
+            raise SpecError("options of calls must be numbers or texts")
         batch = _batch_in(request.arrays)
         if "kept" in request.arrays:
             options = {**options, "kept": _bits(request.arrays["kept"], len(rule.targets.names))}
@@ -176,8 +176,8 @@ class Databases:
             memory, before = find(needed), sum(map(_nbytes_in_memory, self._paths.values()))
         if memory.share(needed) + memory.share(before) > memory.nbytes:
             raise MemoryError(
-                f"{path} takes about {needed:,} bytes, beside what is loaded, and "
-                f"{memory.nbytes:,} are there; stop the server and start it again"
+                f"{path} needs about {needed:,} bytes beside the loaded databases, but only "
+                f"{memory.nbytes:,} are free; stop the server and start it again"
             )
 
 
@@ -207,7 +207,7 @@ def named_paths(texts: Sequence[str]) -> dict[str, str]:
         if not sign or "/" in name:
             name, path = Path(text).name.partition(".")[0], text
         if not name or not path:
-            raise SpecError(f"{text!r} is no database; write NAME=PATH")
+            raise SpecError(f"{text!r} does not name a database; write NAME=PATH")
         if name in paths:
             raise SpecError(f"two databases are {name!r}; give each a name, as NAME=PATH")
         paths[name] = path

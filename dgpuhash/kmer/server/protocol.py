@@ -322,7 +322,7 @@ class Address(NamedTuple):
         is_port = parts.scheme in ("tcp", "tls") and host and port is not None and not path
         if not (is_socket or is_port):
             raise SpecError(
-                f"{text} is no address; write tcp://host:port, tls://host:port or unix:///path"
+                f"{text} is not an address; write tcp://host:port, tls://host:port or unix:///path"
             )
         return cls(parts.scheme, host, port or 0, path)
 

@@ -386,12 +386,12 @@ def _check_free(address: Address) -> None:
         return
     remedy = "name another path"
     if not stat.S_ISSOCK(mode):
-        raise ExistsError(f"{address.path} is there and no socket; {remedy}")
+        raise ExistsError(f"{address.path} exists and is not a socket; {remedy}")
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(address.path)
         except (ConnectionRefusedError, FileNotFoundError):
             return
         except OSError as error:
-            raise ExistsError(f"{address.path} cannot be asked ({error}); {remedy}") from error
+            raise ExistsError(f"{address.path} cannot be reached ({error}); {remedy}") from error
     raise ExistsError(f"another server listens on {address}; stop it, or {remedy}")

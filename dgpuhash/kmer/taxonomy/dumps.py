@@ -25,7 +25,7 @@ def taxa_in(home: Path) -> Taxa:
         When a file is missing or malformed, or the taxa are no tree.
     """
     if not home.is_dir():
-        raise TaxonomyError(f"{home} is no folder; name the one that has nodes.dmp")
+        raise TaxonomyError(f"{home} is not a folder; name the folder with nodes.dmp")
     (taxids, parents, (codes, ranks)), at = _read_dump(
         home / "nodes.dmp", {0: "int", 1: "int", 2: "label"}
     )
@@ -181,7 +181,7 @@ def _read_by_lines(path: Path, columns: dict[int, str], only: str | None) -> lis
             elif field.isascii() and field.isdigit() and len(field) < 19:
                 values.append(int(field))
             else:
-                raise TaxonomyError(f"{path}, line {number}: {field!r} is no taxid; {_REMEDY}")
+                raise TaxonomyError(f"{path}, line {number}: {field!r} is not a taxid; {_REMEDY}")
     return [_column(kind, values) for kind, values in zip(columns.values(), found, strict=True)]
 
 

@@ -55,7 +55,7 @@ def gtdb_lineage(text: str, place: str) -> list[str]:
         names.pop()
     if not names or not is_sound or any(len(name) == len(_PREFIXES[0]) for name in names):
         raise TaxonomyError(
-            f"{place}: {text.strip()!r} is no lineage of GTDB; write d__…;p__…;c__…;o__…;f__…;"
+            f"{place}: {text.strip()!r} is not a GTDB lineage; write d__…;p__…;c__…;o__…;f__…;"
             "g__…;s__…"
         )
     return names
@@ -118,7 +118,8 @@ def _parents_of(files: Sequence[str]) -> dict[str, str]:
                 places.setdefault(name, place)
                 if owners.setdefault(gtdb_taxid(name), name) != name:
                     raise TaxonomyError(
-                        f"{place}: {name} gets the taxid of {owners[gtdb_taxid(name)]}; rename one"
+                        f"{place}: {name} would get the same taxid as "
+                        f"{owners[gtdb_taxid(name)]}; rename one"
                     )
                 parent = name
     if not above:

@@ -85,7 +85,7 @@ def slot_of(rank: str) -> int:
     """
     found = _SLOT_OF.get(rank)
     if found is None:
-        raise TaxonomyError(f"{rank!r} is no ranked level; use one of {', '.join(SLOTS)}")
+        raise TaxonomyError(f"{rank!r} is not a rank of lineages; use one of {', '.join(SLOTS)}")
     return found
 
 

@@ -48,7 +48,7 @@ def unknown_error(missing: np.ndarray, deleted: np.ndarray) -> TaxonomyError:
     shown = ", ".join(map(str, chosen[:_SHOWN]))
     some = f"{len(chosen):,} taxid{'s' * (len(chosen) != 1)}"
     if len(deleted):
-        return TaxonomyError(f"NCBI deleted {some}: {shown}; look up what is there today")
+        return TaxonomyError(f"NCBI deleted {some}: {shown}; look up the current taxids")
     return TaxonomyError(
         f"{some} not in the taxonomy: {shown}; take a taxonomy of the same or a later day"
     )

@@ -136,7 +136,7 @@ class Taxonomy:
         """
         header, raw = read_file(path)
         if header.get("kind") != _KIND:
-            raise FormatError(f"{path} has no taxonomy; pass what Taxonomy.save wrote")
+            raise FormatError(f"{path} contains no taxonomy; pass a file that Taxonomy.save wrote")
         with interpreting(path):
             return cls.from_arrays(header, Buffers(os.fspath(path), raw))
 
@@ -263,7 +263,7 @@ class Taxonomy:
     def _number(self, taxid: int) -> int:
         found = int(self.numbers(np.array([taxid], np.int64))[0])
         if not found:
-            raise TaxonomyError("taxid 0 is no taxon; it tells that there is none")
+            raise TaxonomyError("taxid 0 is not a taxon: it stands for none")
         return found
 
     def taxid(self, name: str, rank: str | None = None) -> int:

@@ -87,7 +87,7 @@ def cast(array: Any, target: np.dtype[Any], what: str, *, by_value: bool = False
         kept = False
     if not kept:
         raise KeyTypeError(
-            f"{what} of dtype {source} reach beyond the range of {target}; "
+            f"{what} of dtype {source} are outside the range of {target}; "
             f"make the table with dtype {dtype_code(source)}"
         )
     return made

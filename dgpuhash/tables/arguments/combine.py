@@ -59,7 +59,7 @@ def change_of(combine: str, dtype: np.dtype[Any]) -> Update:
         )
     if combine == "sum" and dtype.kind == "b":
         raise UnsupportedError(
-            "combine='sum' of bools is no bool; use 'or', or a map of integers to count them"
+            "the sum of bools is not a bool; use combine='or', or a map of integers to count them"
         )
     spare = 8 * (word_dtype(dtype).itemsize - dtype.itemsize)
     return Update(_ACTIONS[combine], kind | spare << 32)
@@ -75,8 +75,8 @@ def check_combine(combine: str, keep: str | None, dtype: np.dtype[Any] | None) -
     """
     if keep is not None:
         raise SpecError(
-            f"keep={keep!r} chooses one value of a key and combine={combine!r} takes all; "
-            "give one of the two"
+            f"keep={keep!r} selects one value of a key, but combine={combine!r} uses all of "
+            f"them; give only one of the two"
         )
     assert dtype is not None
     return change_of(combine, dtype)

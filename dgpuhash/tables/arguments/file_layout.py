@@ -141,4 +141,4 @@ def interpreting(
 
 def damaged(name: str, why: str) -> FormatError:
     """Return the error for a damaged file."""
-    return FormatError(f"{name} is damaged: {why}; save the table again or take a backup")
+    return FormatError(f"{name} is damaged: {why}; save the table again or restore a backup")

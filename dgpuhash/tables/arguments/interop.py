@@ -374,12 +374,13 @@ def checked_offsets(
     # Differences of numbers far apart may overflow.
     if not bool((ends[0] == 0) & (ends[-1] == values) & (ends[1:] > ends[:-1]).all()):
         raise ShapeError(
-            f"offsets do not part {values:,} values into {lists:,} lists; begin with 0, end with "
-            "the number of values, and go up"
+            f"offsets do not divide {values:,} values into {lists:,} lists; begin with 0, end "
+            f"with the number of values, and increase"
         )
     if cap is not None and lists and int(sizes.max()) > cap:
         raise ShapeError(
-            f"a list of {int(sizes.max()):,} values is longer than cap={cap:,}; insert its pairs"
+            f"a list of {int(sizes.max()):,} values is longer than cap={cap:,}; insert its pairs "
+            f"with insert()"
         )
     return ends
 
@@ -403,7 +404,7 @@ def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """Return a default, or a field of one, in the shape of one element."""
     if isinstance(given, tuple) and dtype.names is not None:
         if len(given) != len(dtype.names):
-            raise KeyTypeError(f"default={given!r} is no value of dtype {dtype}")
+            raise KeyTypeError(f"default={given!r} is not a value of dtype {dtype}")
         made = np.zeros((), dtype)
         for name, part in zip(dtype.names, given, strict=True):
             made[name] = _element(part, dtype[name])
@@ -412,7 +413,7 @@ def _element(given: Any, dtype: np.dtype[Any]) -> np.ndarray:
     try:
         array = np.asarray(given)
     except (TypeError, ValueError) as error:
-        raise KeyTypeError(f"default={given!r} is no value of dtype {dtype}") from error
+        raise KeyTypeError(f"default={given!r} is not a value of dtype {dtype}") from error
     if array.shape != shape:
         raise ShapeError(
             f"default={given!r} has {array.ndim} dimensions; pass one "

@@ -140,10 +140,10 @@ def check_lca(combine: Lca, keep: str | None, dtype: np.dtype[Any] | None) -> No
     """
     if keep is not None:
         raise SpecError(
-            f"keep={keep!r} chooses one value of a key and combine={combine!r} takes all; "
-            "give one of the two"
+            f"keep={keep!r} selects one value of a key, but combine={combine!r} uses all of "
+            f"them; give only one of the two"
         )
     if dtype is None or dtype.kind not in "iu":
         raise UnsupportedError(
-            f"values of dtype {dtype} are no nodes of a tree; use a map of integers"
+            f"values of dtype {dtype} cannot be nodes of a tree; use a map of integers"
         )

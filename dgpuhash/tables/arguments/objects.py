@@ -100,7 +100,7 @@ def dtype_for(objects: np.ndarray, what: str) -> np.dtype[Any]:
         if dtypes <= {_INT64, _UINT64, _FLOAT64} and _rounded(one) != int(one):
             raise _beside(what, one, _rounded(one))
     raise KeyTypeError(
-        f"{what} hold values that no dtype holds all of ({', '.join(sorted(map(str, dtypes)))}); "
+        f"{what} hold values without a common dtype ({', '.join(sorted(map(str, dtypes)))}); "
         "pass an array of one dtype"
     )
 

@@ -67,8 +67,8 @@ def bloom_spec(
     """
     if (capacity is None) == (nbytes is None):
         raise SpecError(
-            f"capacity={capacity} and nbytes={nbytes}; give one of both: the keys to hold at "
-            "rate=, or the memory to take"
+            f"capacity={capacity} and nbytes={nbytes}; give one of the two: the number of keys "
+            f"at rate=, or the memory"
         )
     if not (isinstance(rate, int | float | np.floating) and LOWEST_RATE <= rate <= HIGHEST_RATE):
         raise SpecError(

@@ -473,8 +473,8 @@ def list_numbers(backend: Backend, offsets: Any, total: int) -> Any:
 def check_slots(slots: int) -> None:
     if slots > MOST_SLOTS:
         raise CapacityError(
-            f"the values would take {slots:,} places and a table can number {MOST_SLOTS:,}; "
-            "spread the keys over several tables"
+            f"the values would need {slots:,} slots, and a table has at most {MOST_SLOTS:,}; "
+            f"spread the keys over several tables"
         )
 
 

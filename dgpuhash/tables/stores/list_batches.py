@@ -187,6 +187,7 @@ def check_list_codes(backend: Backend, codes: Any, first: int = 0) -> None:
     upserts = backend.xp.flatnonzero(codes == int(Op.UPSERT))
     if len(upserts):
         raise SpecError(
-            f"ops[{first + int(upserts[0])}] is UPSERT, which a MultiMap has not; use ERASE_ALL "
+            f"ops[{first + int(upserts[0])}] is UPSERT, which a MultiMap does not support; use "
+            f"ERASE_ALL "
             "and INSERT"
         )

@@ -299,8 +299,8 @@ def table_spec(
     sizes = [name for name, each in methods()[method].settings.items() if each.size]
     if max_load is not None and sizes:
         raise SpecError(
-            f"max_load={max_load} beside method={method!r}, whose size {sizes[0]}= decides; "
-            f"leave max_load out"
+            f"max_load={max_load} has no effect with method={method!r}, whose size is set by "
+            f"{sizes[0]}=; leave max_load out"
         )
     return made
 

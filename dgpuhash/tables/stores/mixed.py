@@ -333,7 +333,7 @@ def check_codes(codes: Any, strange: int, first: int = 0) -> None:
     if strange:
         row = int((codes > int(max(Op))).argmax())
         raise SpecError(
-            f"ops[{first + row}] is {int(codes[row])}, which is no operation; use dgpuhash.Op: "
+            f"ops[{first + row}] is {int(codes[row])}, which is not an operation; use dgpuhash.Op: "
             + ", ".join(f"{op.name} {op.value}" for op in Op)
         )
 

@@ -108,8 +108,8 @@ class MovingStore(MethodStore):
         """Implement `RecipeStore.lend`."""
         if write:
             raise UnsupportedError(
-                f"tables of method {self._spec.method!r} take no keys from kernels of users, which "
-                "could bring equal ones; use method 'cops' or 'slab', or insert them"
+                f"tables of method {self._spec.method!r} do not support inserts by user kernels, "
+                f"which could insert a key twice; use method 'cops' or 'slab', or insert them"
             )
         return super().lend(write=write)
 

@@ -127,8 +127,8 @@ class _StaticStore(RecipeStore[Any]):
         """Implement `RecipeStore.lend`."""
         if write:
             raise UnsupportedError(
-                f"tables of method {self._spec.method!r} are built at once and take no keys from "
-                "kernels of users; use method 'cops' or 'slab', or insert them"
+                f"tables of method {self._spec.method!r} are built at once and do not support "
+                f"inserts by user kernels; use method 'cops' or 'slab', or insert them"
             )
         return super().lend(write=write)
 

@@ -71,7 +71,9 @@ def fused_kernel(
 ) -> Kernel:
     """Return the kernel that calls a C++ function, for `launch_fused`."""
     if len(extra) > MOST_EXTRA:
-        raise SpecError(f"{len(extra)} arguments of a function in C++; give at most {MOST_EXTRA}")
+        raise SpecError(
+            f"{len(extra)} arguments were given for a C++ function; give at most {MOST_EXTRA}"
+        )
     key, value = dtypes
     taken = [f"dg::device::as<{_type(key)}>(key)"]
     if value is not None:
@@ -104,13 +106,13 @@ def _dtype(argument: Any) -> np.dtype[Any]:
         return np.dtype(argument.dtype)
     if type(argument) in (bool, int, float):
         return np.dtype(type(argument))
-    raise SpecError(f"an argument of {type(argument).__name__}; give arrays and numbers")
+    raise SpecError(f"an argument is a {type(argument).__name__}; give arrays and numbers")
 
 
 def _type(dtype: np.dtype[Any]) -> str:
     name = f"{dtype.kind}{dtype.itemsize}"
     if name not in _TYPES:
-        raise SpecError(f"functions in C++ take no {dtype}; give a Python function")
+        raise SpecError(f"C++ functions do not accept {dtype} arguments; give a Python function")
     return _TYPES[name]
 
 

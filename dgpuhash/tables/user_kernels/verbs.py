@@ -214,7 +214,7 @@ device='cuda', or give for_each a Python function
     def _lend_fused(self) -> tuple[Any, Lent]:
         lent = self._lend(write=False, what="functions in C++ run on GPUs")
         if self.kind == "multimap":
-            raise UnsupportedError("a MultiMap calls no function in C++; give a Python function")
+            raise UnsupportedError("a MultiMap cannot call a C++ function; give a Python function")
         return self._opened().backend, lent
 
     def _lend(self, *, write: bool, what: str) -> Lent:

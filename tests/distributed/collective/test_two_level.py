@@ -139,7 +139,8 @@ def test_values_take_one_message_between_two_hosts(client, workers):
 def test_two_levels_that_are_not_there(client, workers):
     for few in (workers[::2], workers[:2]):
         with pytest.raises(
-            UnsupportedError, match=r"'two-level' cannot be: two levels take several"
+            UnsupportedError,
+            match=r"'two-level' is not possible: a two-level exchange needs several",
         ):
             form_group(client, few, "two-level")
 

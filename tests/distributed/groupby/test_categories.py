@@ -311,5 +311,5 @@ def test_one_order_of_all():
 
     assert of("bc", "ab") == of("abc", "ac") == of("abc") == "abc"
     for texts in (["ab", "ba"], ["ab", "cd"], ["ab", "ac"], ["abc", "ca"]):
-        with pytest.raises(ColumnError, match="do not agree on, or do not tell"):
+        with pytest.raises(ColumnError, match="differs between partitions or is unknown"):
             of(*texts)

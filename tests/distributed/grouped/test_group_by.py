@@ -212,7 +212,7 @@ def test_updates_of_two_clients_are_ordered(threads, first):
         assert pickle.loads(pickle.dumps(again)).by == BY
         with pytest.raises(SpecError, match=r"use DistributedGroupBy.open\('both'\)"):
             DistributedIndex.open("both", client=other)
-        with pytest.raises(UnsupportedError, match="cannot be taken off"):
+        with pytest.raises(UnsupportedError, match="cannot be retracted from"):
             state.retract(first)
         again.close()
 

@@ -163,7 +163,7 @@ def test_keys_that_are_unique_and_rows_in_order(threads, sides):
         left.merge(right, how="outer", on=["k", "j"]).reset_index()[["k", "j"]],
     )
     for other in ({"on": ["j", "k"]}, {"on": "k", "npartitions": 2}):
-        with pytest.raises(UnsupportedError, match="sort=True by an index"):
+        with pytest.raises(UnsupportedError, match="sort=True is not supported"):
             dgpuhash.merge(lazy(left[::-1], 3), theirs, "left", sort=True, **other)
 
 

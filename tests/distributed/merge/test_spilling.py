@@ -159,7 +159,7 @@ def test_keys_that_memory_has_no_place_for_are_told(threads, sides, monkeypatch)
     left, right = sides
     monkeypatch.setattr(spilling, "TABLE_NBYTES", 1 << 50)
     monkeypatch.setattr(worker_memory, "WAIT_SECONDS", 0.0)
-    with pytest.raises(OutOfMemoryError, match=r"need [\d,]+ bytes .* are there; use more workers"):
+    with pytest.raises(OutOfMemoryError, match=r"need [\d,]+ bytes .* are free; use more workers"):
         dgpuhash.merge(lazy(left, 3), lazy(right, 4), on="k").compute()
     until(lambda: shards(threads) == 0)
 

@@ -256,7 +256,7 @@ def test_a_task_that_runs_out_of_memory_changes_nothing(threads, right):
         raise MemoryError("on purpose")
 
     wide = lazy(right, 2).map_partitions(full, meta=right[:0])
-    said = "ran out of memory: on purpose; free some, or take fewer rows at once"
+    said = "ran out of memory: on purpose; free memory, or process fewer rows at once"
     with pytest.raises(OutOfMemoryError, match=said):
         DistributedIndex.build(wide, on="k", client=threads)
     with DistributedIndex.build(right, on="k", client=threads) as index:

@@ -212,7 +212,7 @@ class Reading(MemoryFileSystem):
 
 def test_a_file_system_that_only_reads(threads, frame):
     fsspec.register_implementation("reading", Reading, clobber=True)
-    said = "^reading://saved cannot be written: its file system only reads; choose another place$"
+    said = "^reading://saved cannot be written: its file system is read-only; choose another place$"
     with DistributedIndex.build(frame, on="count", client=threads) as index:
         with pytest.raises(UnsupportedError, match=said):
             index.save("reading://saved")

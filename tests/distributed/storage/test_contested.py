@@ -78,7 +78,7 @@ def test_a_save_whose_log_another_index_takes_over(threads, old, url, monkeypatc
         assert made[0].insert(rows(110, 150)) == 40
 
     once(monkeypatch, checkpoint, "check_shared", take)
-    with pytest.raises(IndexLost, match="another index goes on"):
+    with pytest.raises(IndexLost, match="another index continues"):
         old.save(url)
     check(url, threads, 150)
     with made[0] as new:
@@ -99,9 +99,9 @@ def test_a_log_that_is_taken_over_when_a_save_has_looked_last(threads, old, url,
 
     once(monkeypatch, Folder, "replace", take)
     for change in (lambda: old.save(url), lambda: old.insert(rows(150, 160))):
-        with pytest.raises(IndexLost, match="another index goes on"):
+        with pytest.raises(IndexLost, match="another index continues"):
             change()
-    with made[0] as new, pytest.raises(IndexLost, match="another index goes on"):
+    with made[0] as new, pytest.raises(IndexLost, match="another index continues"):
         new.insert(rows(150, 160))
     check(url, threads, 150)
 
@@ -142,7 +142,7 @@ def test_a_change_that_another_index_has_read_is_not_replaced(threads, old, url,
         made.append(DistributedIndex.load(url, threads, durable=url))
 
     once(monkeypatch, change_log, "_create", take)
-    with pytest.raises(IndexLost, match="another index goes on"):
+    with pytest.raises(IndexLost, match="another index continues"):
         old.insert(rows(1000, 1010))
     with made[0] as new:
         assert new.insert(rows(120, 130)) == 10

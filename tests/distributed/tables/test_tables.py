@@ -435,7 +435,7 @@ def test_arrays_of_another_client(processes):
 
 
 def test_a_table_stays_with_its_program(threads):
-    said = pytest.raises(UnsupportedError, match="DistributedSet stays with the program")
+    said = pytest.raises(UnsupportedError, match="DistributedSet cannot be pickled")
     with DistributedSet.from_keys([1]) as table, said:
         pickle.dumps(table)
 
@@ -526,7 +526,7 @@ def test_a_task_that_runs_out_of_memory_changes_nothing(threads):
 
     keys = da.arange(10, chunks=5)
     wide = keys.map_blocks(full, dtype=np.int64, meta=np.zeros(0, int))
-    said = r"ran out of memory: on purpose; free some, or take fewer rows at once"
+    said = r"ran out of memory: on purpose; free memory, or process fewer rows at once"
     with pytest.raises(OutOfMemoryError, match=said):
         DistributedMap.from_arrays(wide, wide)
     with DistributedSet.from_keys(keys) as table:

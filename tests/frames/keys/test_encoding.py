@@ -258,7 +258,7 @@ def test_column_names_are_checked():
     for label in (True, None):
         odd = pd.DataFrame([[1, 2]], columns=pd.Index([label, "a"], dtype=object))
         for on in ([label], "a"):
-            with pytest.raises(ColumnError, match="None for labels; rename them"):
+            with pytest.raises(ColumnError, match="None as labels; rename them"):
                 FrameIndex.build(odd, on)
         kept = FrameIndex.build(odd, "a", columns=[])
         assert list(kept.frame()) == ["a"]

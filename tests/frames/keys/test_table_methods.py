@@ -63,7 +63,7 @@ def test_merges_and_changes(toys, tmp_path, name, repeats):
     options = {} if "space" not in toys[name].settings else {"space": 2}
     serves_lists, erases = "multimap" in toys[name].nouns, "erase" in toys[name].verbs
     if repeats and not serves_lists:
-        with pytest.raises(UnsupportedError, match=r"several rows.*serves no MultiMap.*auto"):
+        with pytest.raises(UnsupportedError, match=r"several rows.*has no multimaps.*auto"):
             FrameIndex.build(right, on="k", method=name, **options)
         return
     index = FrameIndex.build(right[:200], on="k", method=name, **options)

@@ -179,7 +179,7 @@ WRONG: list[tuple[str, str, Callable[[np.ndarray], np.ndarray], str]] = [
     ("sketches", "index locations", first_of("u8", 2**31), "no windows of its targets"),
     ("sketches", "index offsets", lambda raw: raw.view("i8") * 2, "have no ends"),
     ("sketches", "index offsets", first_of("i8", -1), "have no ends"),
-    ("sketches", "index features", lambda raw: np.zeros_like(raw), "some keys come twice"),
+    ("sketches", "index features", lambda raw: np.zeros_like(raw), "some keys occur twice"),
     ("minimizers", "index slot keys", free_slots_taken, "unknown taxa"),
     ("minimizers", "index slot values", lambda raw: np.zeros_like(raw), "unknown taxa"),
 ]

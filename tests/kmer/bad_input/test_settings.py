@@ -86,7 +86,7 @@ def test_an_index_of_one_rule_is_none_of_the_other(tmp_path, indexes):
     reads = written(tmp_path / "reads.fq", fastq(NAMES, FIRSTS))
     KmerCounts.count(reads, 21).save(tmp_path / "counts.dgkc")
     for rule, other in (("metacache", "kraken2"), ("kraken2", "metacache")):
-        said = f"was built by --rule {rule}, and --rule {other} was asked for"
+        said = f"was built by --rule {rule}, but --rule {other} was given"
         assert said in run("classify", indexes[rule], reads, "--rule", other, code=2)
         with pytest.raises(FormatError, match=rule):
             RULES[other].load(indexes[rule])

@@ -165,7 +165,7 @@ def test_abundance_of_a_rank_has_all_reads(taxonomy, reads):
     assert frame["share"].sum() == pytest.approx(1)
     assert set(frame["rank"][:-1]) == {"species"}
     assert frame["name"].iloc[-1] == "unclassified"
-    with pytest.raises(TaxonomyError, match="'strain' is no ranked level"):
+    with pytest.raises(TaxonomyError, match="'strain' is not a rank of lineages"):
         found.abundance("strain")
 
 
@@ -222,6 +222,6 @@ def test_without_a_taxonomy_there_are_sequences_alone(reads, tmp_path):
     found = classified(index, folder, "paired")
     found.write(tmp_path / "calls.tsv")
     assert set(found.to_pandas()["rank"].dropna()) == {"sequence"}
-    with pytest.raises(TaxonomyError, match="the index has no taxonomy; build it with one"):
+    with pytest.raises(TaxonomyError, match=r"the index has no taxonomy, .*; build it with one"):
         found.report(tmp_path / "report")
     assert not (tmp_path / "report").exists()

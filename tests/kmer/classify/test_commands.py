@@ -315,7 +315,7 @@ def test_extract_takes_the_reads_that_were_classified(indexes, written, tmp_path
         ([calls, READS[0], "--taxa", 0], "it is 'hiv1.129' here and 'hiv1.129/1' among the reads"),
         ([none, *pairs, "--taxa", 0], "none, lines from 1 on: no calls"),
         ([calls, *pairs, "--taxa", "562+"], "taxa with + need a taxonomy"),
-        ([calls, *pairs, "--taxa", "x"], "'x' is no taxon; write taxids such as 562"),
+        ([calls, *pairs, "--taxa", "x"], "'x' is not a taxid; write taxids such as 562"),
         ([calls, READS[0], "--taxa", 0, "-o", "a#.fq"], "a#.fq is of pairs by its #"),
     ):
         outputs = [] if "-o" in given else ["-o", out]
@@ -350,10 +350,13 @@ def test_errors_are_one_line_and_leave_no_output(indexes, tmp_path):
         ),
         (["classify", index, *READS, "--rule", "metacache"], "was built by --rule kraken2"),
         (["classify", index, *READS, "--confidence", 2], "confidence=2.0; use 0 to 1"),
-        (["classify", index, *READS, "--abundance", "strain"], "'strain' is no ranked level"),
+        (
+            ["classify", index, *READS, "--abundance", "strain"],
+            "'strain' is not a rank of lineages",
+        ),
         (["classify", index, *READS, "-o", "-", "--report", "-"], "two outputs go to the stand"),
         (["classify", index, *READS, "--format", "metacache"], "format 'metacache' has cand"),
-        (["classify", index, *READS, "-o", index], "is there already; choose another name, or"),
+        (["classify", index, *READS, "-o", index], "exists already; choose another name, or"),
         (["classify", READS[0], READS[1]], "was not saved by dgpuhash"),
         (["classify", tmp_path / "none.dgki", *READS], "No such file"),
         ([*build, "--rule", "kraken2"], "the rule of Kraken 2 needs a taxonomy"),
@@ -469,4 +472,4 @@ def test_reads_of_taxa_with_few_minimizers_count_for_those_above(indexes, tmp_pa
     other = [*READS, "--paired", "--minimum-minimizers", 5]
     error = run("classify", indexes["metacache"], *other, "--report", "-", code=2)
     assert "--minimum-minimizers is an option of the rule of Kraken 2" in error
-    assert "name one, e.g. --report FILE" in run("classify", index, *other, code=2)
+    assert "request one of them, e.g. --report FILE" in run("classify", index, *other, code=2)

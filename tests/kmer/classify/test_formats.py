@@ -303,7 +303,7 @@ def test_taxa_are_chosen_by_taxid_clade_and_target(taxonomy):
             call in expected for call in calls
         ]
     for text in ("x", "", "+", "0+", "-1+", "562++", "5 6"):
-        with pytest.raises(SpecError, match="is no taxon; write taxids such as 562, 562"):
+        with pytest.raises(SpecError, match="is not a taxid; write taxids such as 562, 562"):
             ChosenTaxa([text], labels)
     with pytest.raises(TaxonomyError, match="not in the taxonomy: 7"):
         ChosenTaxa(["7+"], labels)

@@ -284,7 +284,7 @@ def test_a_socket_of_the_user_alone(site, databases, tmp_path):
             pass
     assert not path.exists()
     path.write_text("mine")
-    with pytest.raises(FileExistsError, match="no socket"), serving(databases, f"unix://{path}"):
+    with pytest.raises(FileExistsError, match="not a socket"), serving(databases, f"unix://{path}"):
         pass
     assert path.read_text() == "mine"
 
@@ -367,7 +367,7 @@ def test_a_new_epoch(site, tmp_path, monkeypatch):
 
 def test_an_address_that_is_none(databases):
     for text in ("host:1", "http://host:1", "tcp://host", "tcp://host:x", "unix://path", ""):
-        with pytest.raises(SpecError, match="is no address; write tcp://host"):
+        with pytest.raises(SpecError, match="is not an address; write tcp://host"):
             ServedIndex(text)
     with pytest.raises(OSError, match="no server answers at tcp://"):
         ServedIndex("tcp://127.0.0.1:1")

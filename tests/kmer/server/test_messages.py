@@ -286,13 +286,13 @@ OPENED = {"kind": "opened", "fields": {"database": "", "header": {}, **LIMITS}}
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "no server answers|ended the connection"),
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "no server answers|closed the connection"),
         ((MAGIC + b"\2\0",), "speaks version 2 of the protocol, and this client 1"),
         ((GREETING,), "closed the connection"),
-        ((GREETING, b"\x10\0\0\0" + pickle.dumps(Trap())), "what is no reply"),
-        ((GREETING, message(OPEN)), "what is no reply"),
+        ((GREETING, b"\x10\0\0\0" + pickle.dumps(Trap())), "an invalid reply"),
+        ((GREETING, message(OPEN)), "an invalid reply"),
         ((GREETING, message({**OPENED, "arrays": []})), "unknown rule|damaged"),
-        ((GREETING, message({"kind": "called", "fields": {}, "arrays": []})), "what is no reply"),
+        ((GREETING, message({"kind": "called", "fields": {}, "arrays": []})), "an invalid reply"),
     ],
 )
 def test_a_server_that_is_none(sent, said):

@@ -66,7 +66,7 @@ def test_others_are_refused(tmp_path):
         read_index(path, "kraken2")
     write_file(tmp_path / "other", {"kind": "taxonomy"}, {})
     for read in (read_index, rule_of):
-        with pytest.raises(FormatError, match="no index of sequences"):
+        with pytest.raises(FormatError, match="not an index of sequences"):
             read(tmp_path / "other")
     (tmp_path / "text").write_text(">r\nACGT\n")
     with pytest.raises(FormatError, match="not saved by dgpuhash"):

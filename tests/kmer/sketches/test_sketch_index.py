@@ -208,7 +208,7 @@ def test_references_in_arrays_are_as_those_in_files(folder, device, monkeypatch,
 def test_damaged_and_other_files_are_refused(index, tmp_path):
     KmerCounts.from_letters(np.frombuffer(b"ACGT", np.uint8), [0, 4], k=2).save(tmp_path / "x")
     for read in (SketchIndex.load, load_index):
-        with pytest.raises(FormatError, match="no index of sequences"):
+        with pytest.raises(FormatError, match="not an index of sequences"):
             read(tmp_path / "x")
     index.save(tmp_path / "y")
     text = bytearray((tmp_path / "y").read_bytes())
@@ -244,7 +244,7 @@ def test_impossible_settings(folder, settings, told):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"lowest": "strain"}, "no ranked level"),
+        ({"lowest": "strain"}, "not a rank of lineages"),
         ({"lowest": "family", "highest": "genus"}, "swap"),
         ({"hitmin": -1}, "hitmin"),
         ({"hitdiff": 101}, "percent"),

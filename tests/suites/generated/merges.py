@@ -242,7 +242,7 @@ def _device_failure(
             return ""
         if right_in_pandas:
             return f"refused: {ours.told}"
-        if "pandas has no dtype that holds the values of both" in ours.told:
+        if "pandas has no dtype for the values of both" in ours.told:
             return ""
         return "" if _rounds(case, wanted, pandas.made) else f"refused, unrounded: {ours.told}"
     if reason := _wrong(case, wanted, ours.made):

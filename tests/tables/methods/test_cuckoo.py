@@ -357,7 +357,9 @@ def test_no_keys_from_kernels_of_users():
     """They could bring equal keys, which no launch may."""
     store = HashMap("u4", "u4", device="cpu", method="cuckoo")._store
     assert store.lend(write=False).table == "dg::Cuckoo<dg::u32,dg::u32>"
-    with pytest.raises(UnsupportedError, match=r"'cuckoo' take no keys from kernels .* use method"):
+    with pytest.raises(
+        UnsupportedError, match=r"'cuckoo' do not support inserts by user kernels .* use method"
+    ):
         store.lend(write=True)
 
 

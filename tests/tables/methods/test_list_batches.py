@@ -63,7 +63,7 @@ def test_what_is_refused_changes_nothing(device, method):
     table = MultiMap.from_arrays(
         device.array(np.array([1, 1])), device.array(np.array([5, 6])), method=method
     )
-    with pytest.raises(SpecError, match=r"ops\[1\] is 9, which is no operation"):
+    with pytest.raises(SpecError, match=r"ops\[1\] is 9, which is not an operation"):
         table.execute([Op.ERASE, 9], [1, 1])
     with pytest.raises(SpecError, match=r"ops\[1\] is UPSERT, .*use ERASE_ALL and INSERT"):
         table.execute([Op.ERASE, Op.UPSERT], [1, 1], [1, 1])

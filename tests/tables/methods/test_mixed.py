@@ -212,7 +212,9 @@ def test_an_exception_at_any_line_leaves_all_or_nothing(method, capacity):
 
 def test_arguments():
     table = HashMap("u4", "u4", method="slab", device="cpu")
-    with pytest.raises(SpecError, match=r"ops\[1\] is 5, which is no operation; use dgpuhash.Op"):
+    with pytest.raises(
+        SpecError, match=r"ops\[1\] is 5, which is not an operation; use dgpuhash.Op"
+    ):
         table.execute([Op.INSERT, 5], [1, 2], [1, 2])
     with pytest.raises(SpecError, match="1 rows of ops store a pair, and there are no values"):
         table.execute([Op.FIND, Op.INSERT], [1, 2])

@@ -52,7 +52,7 @@ class TwoLevelCollective(CommCollective):
         """
         if self.membership.layout is None:
             raise UnsupportedError(
-                "two levels take several hosts, one of them with several workers; give "
+                "a two-level exchange needs several hosts, one of them with several workers; give "
                 "exchange='auto'"
             )
 

@@ -131,8 +131,8 @@ def _spread(states: States, found: Any, void: Any) -> Any:
     if values.kind in {"datetime", "timedelta"}:
         if (found[~void] >= 2.0**63).any():
             raise SpanRangeError(
-                f"a deviation of {values.dtype} is longer than the longest span of its unit; give "
-                "the column a longer one, such as seconds"
+                f"a deviation of {values.dtype} exceeds the longest duration of its unit; "
+                f"convert the column to a coarser unit, such as seconds"
             )
         return values.spans(found, void)
     return _with_stray(states, values.cast(found, wide=np.float64), void)

@@ -97,7 +97,7 @@ class Nth:
     def __call__(self, n: Any, dropna: str | None = None) -> Any:
         """Return the rows at given positions: a number, a slice, or a list of these."""
         if dropna is not None:
-            raise NotOfferedError("nth with dropna=; group frame.dropna()")
+            raise NotOfferedError("nth does not support dropna=; group frame.dropna() instead")
         return self[n]
 
     def __getitem__(self, n: Any) -> Any:
@@ -173,8 +173,8 @@ def _one(how: Any) -> Any:
 def refuse(function: Any, names: Iterable[str]) -> None:
     """Raise UnsupportedError for a function that is no aggregate, listing all names."""
     raise UnsupportedError(
-        f"the function {getattr(function, '__name__', function)!r} as an aggregate; give one of "
-        f"the names {', '.join(names)}"
+        f"the function {getattr(function, '__name__', function)!r} is not a supported aggregate; "
+        f"give one of the names {', '.join(names)}"
     )
 
 
@@ -432,7 +432,7 @@ def _one_column(made: Any) -> Any:
 def labels_of(states: States, how: str, options: Options, rows: Any, index: Any) -> Any:
     """Return the index labels of rows, -1 for none; positions for several levels."""
     if not options.skipna:
-        raise SpecError(f"{how} with skipna=False")
+        raise SpecError(f"{how} does not support skipna=False")
     check_labelled(how, options, nulls=False, lacking=bool(len(rows) and int(rows.min()) < 0))
     if index.nlevels > 1:
         return states.values.plain(rows)

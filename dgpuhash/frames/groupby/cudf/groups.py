@@ -295,7 +295,9 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
     """
     if level is not None:
         if by is not None:
-            raise UnsupportedError("by= and level= together; give by= the values of the level")
+            raise UnsupportedError(
+                "by= and level= cannot be combined; pass the values of the level in by="
+            )
         levels = level if isinstance(level, list | tuple) else [level]
         return [_level(frame.index, each) for each in levels]
     if by is None:
@@ -319,7 +321,8 @@ def observed_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[Gr
     keys = grouping_keys(frame, by, level)
     if not observed and any(hasattr(key.values.dtype, "categories") for key in keys):
         raise UnsupportedError(
-            "observed=False of cuDF frames; group with observed=True, or frame.to_pandas()"
+            "observed=False is not supported for cuDF frames; group with observed=True, or "
+            "frame.to_pandas()"
         )
     return keys
 

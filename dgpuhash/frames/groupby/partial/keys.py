@@ -53,8 +53,7 @@ def known_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[Group
     made = [replace(key, values=known(key.values)) for key in keys]
     if not observed and any(map(is_unknown, (key.values.dtype for key in keys))):
         raise UnsupportedError(
-            "observed=False of categories that only the partitions know; tell them with "
-            ".cat.as_known()"
+            "observed=False needs known categories; make them known with .cat.as_known()"
         )
     return made
 
@@ -108,8 +107,8 @@ def _with_categories(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
     if len(lost):
         raise ColumnError(
             f"column {label!r} of a part has the category {lost.iloc[0]!r}, and those of the "
-            f"frame's meta are {reprlib.repr(dtype.categories.tolist())}; have the parts tell all "
-            "of them with .cat.as_unknown()"
+            f"frame's meta are {reprlib.repr(dtype.categories.tolist())}; make the categories "
+            f"unknown to Dask with .cat.as_unknown(), so that all are read from the partitions"
         )
     return made
 
@@ -184,8 +183,8 @@ def _other(own: Any, like: Any) -> pd.Index | None:
     if made is None:
         raise ColumnError(
             f"column {like.name!r} of a part has the categories {reprlib.repr(given.tolist())}, "
-            f"and those of the frame's meta are of {known.dtype}; have the parts tell all of "
-            "them with .cat.as_unknown()"
+            f"and those of the frame's meta are of {known.dtype}; make the categories unknown to "
+            f"Dask with .cat.as_unknown(), so that all are read from the partitions"
         )
     return made
 

@@ -185,7 +185,9 @@ class GroupPlan:
             read = list(range(source.shape[1])) if source.ndim == 2 else [0]
         labelled = bool(needed.hows & {"idxmin", "idxmax"})
         if labelled and plans.on_gpu and source.index.nlevels > 1:
-            raise UnsupportedError("labels of several levels; give the frame one of one level")
+            raise UnsupportedError(
+                "the frame has an index of several levels; give it an index of one level"
+            )
         columns = plans.portable_keys(keys)
         return plans(
             source, by, level, sort, dropna, full, as_index, selection, verb,

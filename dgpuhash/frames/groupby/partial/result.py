@@ -66,8 +66,8 @@ def check_digits(how: str, groups: Groups, fields: Fields, field: str) -> None:
         named = ", ".join(map(repr, groups.index.take(rows[:_NAMED]).tolist()))
         raise LostDigitsError(
             f"{how} of {len(rows):,} group{'' if len(rows) == 1 else 's'}, as {named}, is not "
-            f"known to 6 digits: rows that were retracted {_WERE[field == 'real']} than those "
-            "that are left; build the groups anew, or ask for the other aggregates alone"
+            f"known to 6 digits: retracted rows {_WERE[field == 'real']} than the remaining "
+            f"ones; build the groups again, or request only the other aggregates"
         )
 
 

@@ -56,7 +56,7 @@ def in_dtypes(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
         categories = isinstance(dtype, pd.CategoricalDtype)
         if categories and int(made[label].isna().sum()) > int(column.isna().sum()):
             raise ColumnError(
-                f"{label!r} has values that are no {dtype}; give all frames the same categories, "
+                f"{label!r} has values outside {dtype}; give all frames the same categories, "
                 "or build the groups from .astype('str') of the column"
             )
     return pd.DataFrame(made, copy=False)
