@@ -21,8 +21,7 @@ from dgpuhash.distributed.cluster.expressions import PartitionExpr
 from dgpuhash.distributed.cluster.host import current_worker
 from dgpuhash.distributed.cluster.serialization import CachedPickle
 from dgpuhash.distributed.cluster.user_errors import raise_without_traceback
-from dgpuhash.distributed.query.fetch import FINER
-from dgpuhash.distributed.query.result_limit import ResultLimit
+from dgpuhash.distributed.query.fetch import FINER, ResultLimit
 from dgpuhash.distributed.runs.phases import BufferedRows
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import frames_of
