@@ -332,9 +332,7 @@ class CudaBackend(Backend):
             function = module.get_function(cubin.names[kernel.expression])
             driver, shared_nbytes = self._cupy.cuda.driver, cubin.shared_nbytes[kernel.expression]
             driver.funcSetAttribute(
-                function.ptr,
-                driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                shared_nbytes,
+                function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_nbytes
             )
             per_processor = driver.occupancyMaxActiveBlocksPerMultiprocessor(
                 function.ptr, kernel.threads, shared_nbytes

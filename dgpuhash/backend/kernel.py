@@ -15,11 +15,7 @@ from dgpuhash.errors import CompileError
 
 WIDE_WORD = np.dtype(np.complex128)
 """Words of 16 bytes: no numbers, but no other dtype is as wide in NumPy and in CuPy."""
-_NAMES = {
-    np.dtype(np.uint32): "dg::u32",
-    np.dtype(np.uint64): "dg::u64",
-    WIDE_WORD: "dg::u128",
-}
+_NAMES = {np.dtype(np.uint32): "dg::u32", np.dtype(np.uint64): "dg::u64", WIDE_WORD: "dg::u128"}
 _THREADS = 256
 
 

@@ -43,9 +43,7 @@ _VERBS = ("rc", "dc", "ud")
 
 @command
 def info(
-    index: str | None = None,
-    *,
-    scheduler: Annotated[str | None, option(metavar="ADDRESS")] = None,
+    index: str | None = None, *, scheduler: Annotated[str | None, option(metavar="ADDRESS")] = None
 ) -> None:
     """Show versions and devices, or the contents of a saved INDEX.
 

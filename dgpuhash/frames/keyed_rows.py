@@ -376,9 +376,8 @@ class KeyedRows:
             key = frames_of(keys).keep(keys[names], self._xp.asarray([double]))
             raise ColumnError(
                 f"{key.to_dict('records')[0]!r} is a key of more than one row of the upsert, "
-                f"which stores one row per key; drop the duplicates (drop_duplicates), or erase "
-                f"the keys and "
-                "insert all rows"
+                "which stores one row per key; drop the duplicates (drop_duplicates), or erase "
+                "the keys and insert all rows"
             )
 
     def _compact(self) -> None:

@@ -44,9 +44,7 @@ def key_names(frame: Any, on: Hashable | Sequence[Hashable]) -> tuple[Hashable, 
     known = dict(zip(there, there, strict=True))
     if len(known) < len(there):
         doubled = sorted(str(label) for label, count in Counter(there).items() if count > 1)
-        raise ColumnError(
-            f"columns {doubled!r} occur more than once; rename them or drop the duplicates"
-        )
+        raise ColumnError(f"columns {doubled!r} occur more than once; rename or drop duplicates")
     if not known.keys() >= set(names):
         missing = _missing(names, there)
         refuse_nulls(missing)

@@ -106,8 +106,7 @@ class RowStore:
             raise ColumnError(
                 f"column {label!r} holds integers such as {one}, which would be rounded to "
                 f"{float(one):.0f} beside floats; insert integers of one dtype only, or convert "
-                f"the column with "
-                ".astype('float64') before the index is built"
+                "the column with .astype('float64') before the index is built"
             )
 
     def free(self) -> None:

@@ -98,9 +98,7 @@ def read_index(path: str | os.PathLike[str], library: str = "pandas") -> tuple[A
     """
     header, buffers = read_file(path)
     if header.get("kind") != KIND or "rows" not in buffers:
-        raise FormatError(
-            f"{os.fspath(path)} contains no frame index; use dgpuhash.load for any kind"
-        )
+        raise FormatError(f"{os.fspath(path)} has no frame index; use dgpuhash.load for any kind")
     encoder = KeyEncoder.from_json(header.get("encoder", {}))
     try:
         rows = frame_from_bytes(buffers["rows"], library)

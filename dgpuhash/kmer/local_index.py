@@ -13,11 +13,7 @@ from dgpuhash.kmer.databases.estimate import Estimate
 from dgpuhash.kmer.databases.estimators import memory_of
 from dgpuhash.kmer.databases.merging import merged
 from dgpuhash.kmer.databases.provenance import Step, provenance_of, step_after, steps_of
-from dgpuhash.kmer.distributions import (
-    ReadDistribution,
-    distribution_array,
-    saved_distributions,
-)
+from dgpuhash.kmer.distributions import ReadDistribution, distribution_array, saved_distributions
 from dgpuhash.kmer.index_file import read_index, write_index
 from dgpuhash.kmer.masking import mask_on
 from dgpuhash.kmer.references import References, Targets, targets_of_letters

@@ -176,11 +176,7 @@ class Summaries(ABC):
         write_lines(path, biom_lines(taxonomy, {sample: pair}), overwrite=overwrite)
 
     def write_abundances(
-        self,
-        path: str | os.PathLike[str],
-        ranks: Sequence[str] = (),
-        *,
-        overwrite: bool = False,
+        self, path: str | os.PathLike[str], ranks: Sequence[str] = (), *, overwrite: bool = False
     ) -> None:
         """Write each call's reads, and the `abundance` of taxa at ranks, to a file.
 

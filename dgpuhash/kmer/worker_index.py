@@ -452,12 +452,7 @@ class WorkerIndex(IndexBase):
             yield reads, calls if seen is None else seen.taken(calls)
 
     def classify(
-        self,
-        reads: Paths,
-        mates: Paths | None = None,
-        *,
-        interleaved: bool = False,
-        **options: Any,
+        self, reads: Paths, mates: Paths | None = None, *, interleaved: bool = False, **options: Any
     ) -> Classification:
         """Classify the reads of files, which workers read.
 

@@ -30,13 +30,7 @@ import numpy as np
 
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
 from dgpuhash.tables.arguments.checksums import Pieces, pieces_of, with_digests
-from dgpuhash.tables.arguments.file_layout import (
-    damaged,
-    described,
-    head_of,
-    places_of,
-    read_head,
-)
+from dgpuhash.tables.arguments.file_layout import damaged, described, head_of, places_of, read_head
 from dgpuhash.tables.arguments.temporary import locked_part, sweep_parts
 
 _PIECE = 1 << 24

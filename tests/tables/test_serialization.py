@@ -122,7 +122,7 @@ def test_one_load_opens_any_file(tmp_path):
             with pytest.raises(FormatError, match=r"use dgpuhash\.load for any kind"):
                 next(kind for kind in (HashMap, MultiMap) if name != kind.kind).load(place)
     fsspec.filesystem("memory").rm("/any", recursive=True)
-    with pytest.raises(FormatError, match=r"contains no frame index; use dgpuhash\.load"):
+    with pytest.raises(FormatError, match=r"has no frame index; use dgpuhash\.load"):
         FrameIndex.load(tmp_path / "set")
     for load in (dgpuhash.load, HashSet.load, FrameIndex.load):
         with pytest.raises(FormatError, match=r"is a directory.* dgpuhash\.load"):

@@ -320,12 +320,7 @@ def _theirs(frame: Any, verb: str, partitions: int) -> Any:
 
 
 def _with_polars(
-    folder: str,
-    n: int,
-    workers: int,
-    kept: dict[int, Expected],
-    verbs: Sequence[str],
-    repeats: int,
+    folder: str, n: int, workers: int, kept: dict[int, Expected], verbs: Sequence[str], repeats: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of cudf-polars' engine on a cluster of its own, one worker a GPU."""
     import cudf_polars

@@ -24,16 +24,7 @@ from dgpuhash.bench.frames.groupings import (
 )
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
 from dgpuhash.bench.options import Option, Turns
-from dgpuhash.bench.peers import (
-    DuckDB,
-    Grouping,
-    Join,
-    Library,
-    Ours,
-    Pandas,
-    Polars,
-    Standing,
-)
+from dgpuhash.bench.peers import DuckDB, Grouping, Join, Library, Ours, Pandas, Polars, Standing
 from dgpuhash.bench.timing import by_turns
 from dgpuhash.bench.workers.cluster import start
 from dgpuhash.errors import DeviceError, SpecError, UnsupportedError

@@ -13,13 +13,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.letters import (
-    READ_LETTERS,
-    Genomes,
-    Pairs,
-    pairs_of,
-    require_right,
-)
+from dgpuhash.bench.kmer.letters import READ_LETTERS, Genomes, Pairs, pairs_of, require_right
 from dgpuhash.bench.kmer.programs import Spent, figure_row
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import peak_bytes

@@ -337,13 +337,7 @@ def _figure(
 
 
 def _row(
-    mode: str,
-    name: str,
-    verb: Verb,
-    rows: float,
-    count: int,
-    network: Network,
-    alone: float,
+    mode: str, name: str, verb: Verb, rows: float, count: int, network: Network, alone: float
 ) -> dict[str, Any]:
     phases = verb.phases(rows, count, network)
     what: dict[str, Any] = {

@@ -99,10 +99,7 @@ def bucket_list(case: Case) -> Iterator[dict[str, Any]]:
     for multiplicity, theirs in _LISTS.items():
         sample = draw(case.backend, n, max(1, n // multiplicity))
         present = sample.present()
-        keys, values = (
-            keys_of(sample.numbers, _U4),
-            case.backend.xp.arange(n, dtype="u4"),
-        )
+        keys, values = (keys_of(sample.numbers, _U4), case.backend.xp.arange(n, dtype="u4"))
         table = MultiMap("u4", "u4", len(present), method="bucket_list", device=case.backend.name)
         what: dict[str, Any] = {"pairs": "32/32", "multiplicity": multiplicity}
         seconds, _ = case.time(partial(table.insert, keys, values), before=table.clear)

@@ -47,10 +47,7 @@ __all__ = [
 ]
 
 # Libraries beside ours, by device.
-_PEERS: dict[str, tuple[type[Library], ...]] = {
-    "cuda": (CuDF,),
-    "cpu": (Pandas, Polars, DuckDB),
-}
+_PEERS: dict[str, tuple[type[Library], ...]] = {"cuda": (CuDF,), "cpu": (Pandas, Polars, DuckDB)}
 #: Libraries of frames by device; the first one is the library of the frames themselves.
 COMPARED: dict[str, tuple[type[Library], ...]] = {
     "cuda": (SharedCuDF, Ours, Standing),

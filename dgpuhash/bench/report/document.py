@@ -22,11 +22,7 @@ _DOCUMENT = "report.md"
 
 
 def write(
-    paths: Sequence[str | Path],
-    folder: str | Path,
-    *,
-    plots: bool = True,
-    overwrite: bool = False,
+    paths: Sequence[str | Path], folder: str | Path, *, plots: bool = True, overwrite: bool = False
 ) -> list[Path]:
     """Write ``report.md`` and its plots into `folder`; return the files.
 

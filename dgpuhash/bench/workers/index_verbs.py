@@ -272,12 +272,7 @@ class VerbTimer:
         return seconds
 
     def _merge(
-        self,
-        merge: Callable[..., Any],
-        verb: str,
-        checked: bool,
-        load: Workload,
-        left: Any,
+        self, merge: Callable[..., Any], verb: str, checked: bool, load: Workload, left: Any
     ) -> float:
         start = time.perf_counter()
         answers = self._workers.computed(merge(left, on="key"))

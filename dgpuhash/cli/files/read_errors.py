@@ -21,10 +21,7 @@ _REMEDIES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((pd.errors.ParserError,), "no row may have more fields than the header"),
     ((pd.errors.EmptyDataError,), "a file has at least a line of column names"),
     ((UnicodeError,), "write the file in UTF-8"),
-    (
-        (OSError, EOFError),
-        "check that you may read the file, and that it is whole",
-    ),
+    ((OSError, EOFError), "check that you may read the file, and that it is whole"),
     (
         (ValueError, TypeError, OverflowError, KeyError, pa.ArrowException),
         "check the file, and the types given with --dtype",

@@ -15,12 +15,7 @@ from dgpuhash.errors import UnsupportedError
 _STREAM = re.compile(r"-(\.[a-z]+)*")
 _KEY = "dgpuhash.cli.files.streams"
 # Formats of input by their first bytes; the rest is CSV.
-_BEGINNINGS = {
-    b"{": ".jsonl",
-    b"ARROW1": ".arrow",
-    b"PAR1": ".parquet",
-    b"\x1f\x8b": ".csv.gz",
-}
+_BEGINNINGS = {b"{": ".jsonl", b"ARROW1": ".arrow", b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz"}
 _LONGEST = 6
 
 

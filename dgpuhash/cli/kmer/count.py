@@ -20,8 +20,7 @@ def count(
     k: int = 31,
     output: Output,
     canonical: Annotated[
-        bool,
-        option("--no-canonical", flag_value=False, type=bool, is_flag=None, show_default=None),
+        bool, option("--no-canonical", flag_value=False, type=bool, is_flag=None, show_default=None)
     ] = True,
     min_count: int = 1,
     max_count: int | None = None,

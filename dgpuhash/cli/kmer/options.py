@@ -73,8 +73,7 @@ Output = Annotated[
 ReferencePaths = Annotated[tuple[str, ...], option(metavar="REFS...")]
 ReadPaths = Annotated[tuple[str, ...], option(metavar="[READS]...")]
 Rule = Annotated[
-    Literal["metacache", "kraken2"],
-    option(help="How references are indexed and reads classified."),
+    Literal["metacache", "kraken2"], option(help="How references are indexed and reads classified.")
 ]
 Mask = Annotated[
     Literal["none", "lowercase", "dust"],

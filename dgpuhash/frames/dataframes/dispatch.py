@@ -125,9 +125,7 @@ def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:
             raise ShapeError(f"column {label!r} has {column.ndim} dimensions; give a flat array")
     lengths = {label: len(column) for label, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise ShapeError(
-            f"columns of different lengths: {lengths}; give every column one value per row"
-        )
+        raise ShapeError(f"columns of different lengths: {lengths}; give each a value per row")
     return frames_named(name).make(columns)
 
 
@@ -141,6 +139,4 @@ def check_same_library(frame: Any, frames: Frames) -> None:
         remedy = "frame.to_pandas(), or of an array cupy.asnumpy(array)"
         if given.name == "pandas":
             remedy = "cudf.from_pandas(frame), or of an array cupy.asarray(array)"
-        raise DeviceError(
-            f"a {given.name} frame was given for an index of {frames.name} rows; pass {remedy}"
-        )
+        raise DeviceError(f"a {given.name} frame for an index of {frames.name} rows; pass {remedy}")

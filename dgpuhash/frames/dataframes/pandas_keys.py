@@ -27,8 +27,7 @@ REMEDIES = {
     "complex": "split it into two float columns",
     "bytes": "decode it: Series.astype(object).str.decode('utf-8'), or 'latin-1' if it is no text",
     "decimal": "convert both sides to one scale, and that to text, which is exact of decimal128: "
-    ".astype("
-    "pandas.ArrowDtype(pyarrow.decimal256(76, 38))).astype('str')",
+    ".astype(pandas.ArrowDtype(pyarrow.decimal256(76, 38))).astype('str')",
     "period": "convert it with Series.dt.to_timestamp()",
     "sparse": "convert it with Series.sparse.to_dense()",
     "interval": "use its .left and .right as two key columns",

@@ -69,9 +69,7 @@ class FunctionMethods(ABC):
         if isinstance(func, str):
             return getattr(self, func)(*args, **kwargs)
         if not callable(func):
-            raise NoFunctionError(
-                f"apply was called with {func!r}; give a function, or the name of a method"
-            )
+            raise NoFunctionError(f"cannot apply {func!r}; give a function, or a method's name")
         func = bound(func, args, kwargs)
         values = []
         for key, part in zip(self._groups.index, _parts(self._groups, self._data), strict=True):

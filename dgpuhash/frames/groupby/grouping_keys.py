@@ -130,9 +130,7 @@ def _key(frame: Any, key: Any) -> GroupingKey:
     if getattr(key, "ndim", 1) != 1:
         raise ShapeError(f"Grouper for '{type(key)}' not 1-dimensional")
     if not isinstance(key, _ARRAYS):
-        raise SpecError(
-            f"a {type(key).__name__} cannot be grouped by; give a label, an array or a function"
-        )
+        raise SpecError(f"a {type(key).__name__} is no key; give a label, an array or a function")
     if len(key) != len(frame):
         raise ShapeError("Grouper and axis must be same length")
     name = key.name if isinstance(key, pd.Index) else None

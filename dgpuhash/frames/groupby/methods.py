@@ -444,9 +444,7 @@ class GroupByBase(AggregateMethods):
         if callable(how):
             return self._transformed(self._function(how, args, kwargs))
         if how in {"list", "unique"}:
-            raise UnsupportedError(
-                f"transform({how!r}) is not supported; merge groups.agg({how!r}) by the keys"
-            )
+            raise UnsupportedError(f"no transform({how!r}); merge groups.agg({how!r}) by the keys")
         options = options_of(how, kwargs, args)
         index, name = self._frame.index, self._name if self._one else None
         if how == "size" and (self._plain_sizes or not self._one):
@@ -466,9 +464,7 @@ class GroupByBase(AggregateMethods):
 
     def _transformed(self, func: Any) -> Any:
         """Return a function's results for each group, aligned with the group's rows."""
-        raise UnsupportedError(
-            f"{func} is not an aggregate; the aggregates are {', '.join(AGGREGATES)}"
-        )
+        raise UnsupportedError(f"{func} is not an aggregate; use {', '.join(AGGREGATES)}")
 
     @abstractmethod
     def _by_row(self, columns: list[Any], names: Any) -> list[Any]:

@@ -379,8 +379,7 @@ class KeyEncoder:
         if len(asked) != len(self.names):
             raise ColumnError(
                 f"{len(asked)} key columns {list(asked)!r} were given for an index on "
-                f"{len(self.names)}, "
-                f"{list(self.names)!r}; give one column for each, in that order"
+                f"{len(self.names)}, {list(self.names)!r}; give one column for each, in that order"
             )
         return KeyColumns.of(frame, asked)
 

@@ -167,10 +167,7 @@ class FrameAccessor:
 
     @function_translates_memory_errors
     def drop_duplicates(
-        self,
-        subset: Hashable | Sequence[Hashable] | None = None,
-        *,
-        keep: KeepEqual = "first",
+        self, subset: Hashable | Sequence[Hashable] | None = None, *, keep: KeepEqual = "first"
     ) -> pd.DataFrame:
         """Return one row of each key, with its index label.
 

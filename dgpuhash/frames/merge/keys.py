@@ -274,8 +274,7 @@ def _keys_in(frame: pd.DataFrame, keys: Sequence[Any]) -> list[tuple[Any, pd.Ser
         if not isinstance(key, str) and _is_array(key):
             if len(key) != len(frame):
                 raise ShapeError(
-                    f"a key has {len(key):,} rows, but the frame has {len(frame):,}; give one "
-                    f"value per row"
+                    f"a key has {len(key):,} rows, its frame {len(frame):,}; pass as many"
                 )
             found.append((None, as_series(key), False))
         else:

@@ -65,10 +65,7 @@ class _Told:
 
 
 def counted_on_workers(
-    client: Client,
-    paths: Paths,
-    plan: CountPlan,
-    progress: Callable[[int], object] | None,
+    client: Client, paths: Paths, plan: CountPlan, progress: Callable[[int], object] | None
 ) -> tuple[Counted, Tally]:
     """Count on workers; return the counts and statistics of the input.
 

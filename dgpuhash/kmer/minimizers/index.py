@@ -17,11 +17,7 @@ from dgpuhash.kmer.distributions import ReadDistribution, checked_lengths
 from dgpuhash.kmer.formats.report import kreport
 from dgpuhash.kmer.local_index import IndexBase, LocalIndex
 from dgpuhash.kmer.minimizers.calling import Counting, SeenMinimizers
-from dgpuhash.kmer.minimizers.down_sampling import (
-    least_hash_for,
-    limit_part,
-    most_minimizers,
-)
+from dgpuhash.kmer.minimizers.down_sampling import least_hash_for, limit_part, most_minimizers
 from dgpuhash.kmer.minimizers.read_windows import count_reads
 from dgpuhash.kmer.minimizers.rule import MinimizerRule
 from dgpuhash.kmer.minimizers.settings import MinimizerSettings

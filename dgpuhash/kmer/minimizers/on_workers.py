@@ -13,11 +13,7 @@ from dgpuhash.kmer.calls import Calls
 from dgpuhash.kmer.cluster import LettersDone, Workers
 from dgpuhash.kmer.minimizers.calling import SeenPiece
 from dgpuhash.kmer.minimizers.index import MinimizerFigures, MinimizerIndex
-from dgpuhash.kmer.minimizers.read_windows import (
-    counted_windows,
-    dealt_windows,
-    distributions_of,
-)
+from dgpuhash.kmer.minimizers.read_windows import counted_windows, dealt_windows, distributions_of
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.target_runs import TargetRun, dealt_runs
 from dgpuhash.kmer.taxonomy.tree import Tree

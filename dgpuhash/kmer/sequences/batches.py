@@ -310,11 +310,7 @@ class _File:
 
 
 def batches_of_text(
-    name: str,
-    text: Iterator[bytes],
-    overlap: int | None,
-    batch_letters: int,
-    stride: int = 1,
+    name: str, text: Iterator[bytes], overlap: int | None, batch_letters: int, stride: int = 1
 ) -> Iterator[SequenceBatch]:
     """Yield the records of a file's text; none for empty text.
 

@@ -17,12 +17,7 @@ import numpy as np
 
 from dgpuhash import backend as backends
 from dgpuhash import errors
-from dgpuhash.errors import (
-    ClosedError,
-    FormatError,
-    SpecError,
-    UnsupportedError,
-)
+from dgpuhash.errors import ClosedError, FormatError, SpecError, UnsupportedError
 from dgpuhash.kmer.calls import Calls, call_alone, calls_of_slices, reads_of, slices
 from dgpuhash.kmer.classify import Classification
 from dgpuhash.kmer.index_file import SavedIndex, targets_in

@@ -45,10 +45,7 @@ def are_few(rows: int, table: MultiMap) -> bool:
 
 
 def append(
-    table: MultiMap,
-    found: Iterable[tuple[Any, Any]],
-    settings: SketchSettings,
-    dropped: HashSet,
+    table: MultiMap, found: Iterable[tuple[Any, Any]], settings: SketchSettings, dropped: HashSet
 ) -> None:
     """Add features and locations to a table in place, as `stored` does."""
     for features, locations in found:

@@ -19,13 +19,7 @@ from dgpuhash.kmer.index_file import SavedIndex
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.rule import Batch, Part, Query, Rows, Rule
 from dgpuhash.kmer.sketches import building
-from dgpuhash.kmer.sketches.building import (
-    arrays_of,
-    joined_sizes,
-    lists_in,
-    saved_arrays,
-    size_of,
-)
+from dgpuhash.kmer.sketches.building import arrays_of, joined_sizes, lists_in, saved_arrays, size_of
 from dgpuhash.kmer.sketches.candidates import (
     Coverage,
     TargetLineages,

@@ -69,8 +69,7 @@ def subset(taxa: Taxa, numbers: np.ndarray, merged: np.ndarray) -> Taxa:
     new = np.zeros(len(tree.taxids), np.uint32)
     new[kept] = np.arange(1, len(kept) + 1)
     small = Tree.of_parents(
-        np.append(np.int64(0), tree.taxids[kept]),
-        np.append(np.uint32(0), new[tree.parents[kept]]),
+        np.append(np.int64(0), tree.taxids[kept]), np.append(np.uint32(0), new[tree.parents[kept]])
     )
     return taxa._replace(
         tree=small,

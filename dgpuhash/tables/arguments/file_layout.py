@@ -17,10 +17,7 @@ VERSION = 2
 _LONGEST_MANIFEST = 1 << 24
 
 Checksums = tuple[str, Callable[[memoryview], bytes]]
-CHECKSUMS: dict[int, Checksums] = {
-    1: ("blake2b", digest_of),
-    VERSION: ("crc32", sums_digest_of),
-}
+CHECKSUMS: dict[int, Checksums] = {1: ("blake2b", digest_of), VERSION: ("crc32", sums_digest_of)}
 """By the version of a file, the name that a manifest has for checksums, and what makes them."""
 PREFIX = struct.Struct("<8sII16s")
 ALIGNMENT = 64

@@ -33,10 +33,7 @@ _LEAST_SLOTS = 64
 # Attempts with the thesis' functions of the keys themselves.
 _PRINTED = 2
 # Slots for each key that suffice, by slots of a bucket and functions. The thesis has the first.
-_LEAST_SPACE = {
-    1: {2: 2.1, 3: 1.1, 4: 1.03, 5: 1.02},
-    8: {2: 1.05, 3: 1.02, 4: 1.02, 5: 1.02},
-}
+_LEAST_SPACE = {1: {2: 2.1, 3: 1.1, 4: 1.03, 5: 1.02}, 8: {2: 1.05, 3: 1.02, 4: 1.02, 5: 1.02}}
 # Exchanges before a key goes to the stash, in units of lg N, by slots for each key: twice what the
 # longest chains were in simulations. The thesis has 7 for four functions and 1.25 slots.
 _MOST_SWAPS = {

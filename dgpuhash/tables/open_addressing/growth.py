@@ -412,12 +412,7 @@ REFUSED = 3
 
 
 def combining(
-    backend: Backend,
-    slots: Slots,
-    keys: Any,
-    values: Any,
-    flags: Any,
-    change: Update | LcaChange,
+    backend: Backend, slots: Slots, keys: Any, values: Any, flags: Any, change: Update | LcaChange
 ) -> tuple[Step, ...]:
     """Return the steps that store and combine pairs; `refused` counts rows without a slot.
 

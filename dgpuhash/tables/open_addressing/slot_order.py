@@ -48,11 +48,7 @@ class SlotOrder(NamedTuple):
     def buffers(self) -> dict[str, np.ndarray]:
         """Return the order as named buffers for a file."""
         layout = [_VERSION, self.strayed, *self.extent]
-        return {
-            _LAYOUT: np.array(layout, _INT64),
-            _COUNTS: self.counts,
-            _OVERFLOW: self.overflow,
-        }
+        return {_LAYOUT: np.array(layout, _INT64), _COUNTS: self.counts, _OVERFLOW: self.overflow}
 
     @classmethod
     def of_buffers(cls, buffers: Buffers) -> Self | None:

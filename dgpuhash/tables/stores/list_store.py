@@ -312,11 +312,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
     def _publishing(self, table: ListRecipe, batch: PairBatch) -> list[Step]:
         """Return the steps that install a complete table in the store."""
         held = {"_beside": batch.beside, "_payload": batch.payload, "_known_keys": None}
-        return [
-            _told(table, batch.beside),
-            assigner(self, **held),
-            self._replacing(table),
-        ]
+        return [_told(table, batch.beside), assigner(self, **held), self._replacing(table)]
 
     def _rebuilt(self, *keys: Any, **how: Any) -> ListRecipe:
         """Return another table with the same content, as `RecipeStore` does."""

@@ -295,9 +295,7 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
     """
     if level is not None:
         if by is not None:
-            raise UnsupportedError(
-                "by= and level= cannot be combined; pass the values of the level in by="
-            )
+            raise UnsupportedError("by= and level= cannot be combined; give by= the level's values")
         levels = level if isinstance(level, list | tuple) else [level]
         return [_level(frame.index, each) for each in levels]
     if by is None:

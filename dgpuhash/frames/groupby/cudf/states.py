@@ -9,11 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dgpuhash.frames.groupby.aggregates import numbers
-from dgpuhash.frames.groupby.aggregates.states import (
-    States,
-    squares_are_exact,
-    squares_of_integers,
-)
+from dgpuhash.frames.groupby.aggregates.states import States, squares_are_exact, squares_of_integers
 from dgpuhash.frames.groupby.cudf import ranked
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
 from dgpuhash.frames.groupby.cudf.values import CudfValues, marked, reduction_of

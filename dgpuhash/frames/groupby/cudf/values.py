@@ -149,9 +149,7 @@ class CudfValues:
     @functools.cached_property
     def presence(self) -> Any | None:
         """A float32 for each row, NaN for nulls, which kernels skip."""
-        if self.nulls is None:
-            return None
-        return marked(self.nulls, self.xp)
+        return None if self.nulls is None else marked(self.nulls, self.xp)
 
     def filled(self, value: Any) -> Any:
         """Return the numbers with a value in place of nulls."""

@@ -42,10 +42,7 @@ from dgpuhash.frames.groupby.partial.kinds import (
     prefix_of,
     words_of,
 )
-from dgpuhash.frames.groupby.partial.result import (
-    FoldedGroups,
-    FoldedStates,
-)
+from dgpuhash.frames.groupby.partial.result import FoldedGroups, FoldedStates
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows, result_of, rows_of
 from dgpuhash.frames.groupby.partial.verbs import (
     AGGREGATING,

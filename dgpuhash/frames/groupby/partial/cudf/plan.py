@@ -34,18 +34,10 @@ from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.fold import Folds, Gathered, folded_fields
-from dgpuhash.frames.groupby.partial.kinds import (
-    Part,
-    Place,
-    fields_of,
-    prefix_of,
-)
+from dgpuhash.frames.groupby.partial.kinds import Part, Place, fields_of, prefix_of
 from dgpuhash.frames.groupby.partial.plan import GroupPlan
 from dgpuhash.frames.groupby.partial.result import FoldedStates
-from dgpuhash.frames.groupby.partial.verbs import (
-    Planned,
-    Verb,
-)
+from dgpuhash.frames.groupby.partial.verbs import Planned, Verb
 from dgpuhash.frames.groupby.reduction import Wanted
 from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.columns.aggregates import ColumnReduction
