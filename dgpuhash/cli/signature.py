@@ -99,7 +99,7 @@ def _parameters(source: Any) -> Iterator[_Parameter]:
         for name in names.split(", ")
     }
     for name, parameter in inspect.signature(source).parameters.items():
-        kind, *notes = hints[name], *getattr(hints[name], "__metadata__", ())
+        kind, notes = hints[name], list[Any](getattr(hints[name], "__metadata__", ()))
         kind = typing.get_args(kind)[0] if notes else kind
         is_keyword = parameter.kind is parameter.KEYWORD_ONLY
         yield _Parameter(name, kind, notes, parameter.default, is_keyword, texts.get(name))
