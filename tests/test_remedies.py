@@ -961,6 +961,7 @@ NOWHERE: set[tuple[str, str]] = {
       for each in ("cudf.from_pandas(frame)", "cupy.asarray(array)", "cupy.asarray(x)",
                    "cupy.asnumpy(array)", "cupy.asnumpy(x)", "frame.to_pandas()")),
     ("frames/grouped/aggregation.py", ".to_pandas()"),
+    ("frames/grouped/aggregation.py", "frame.to_pandas()"),
     ("frames/groupby/cudf/group_by.py", "frame.dropna()"),
     ("frames/groupby/cudf/assembly.py", ".astype('str')"),
     ("frames/groupby/partial/cudf/host.py", ".astype('str')"),

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import click
 
 # A parameter's entry in a docstring of NumPy's form: names, their type, and what they are.
-_ENTRY = re.compile(r"^([a-z]\w*(?:, \w+)*) : .*\n((?:    .*(?:\n|$))+)", re.MULTILINE)
+_ENTRY = re.compile(r"^([a-z]\w*(?:, \w+)*) : .*$((?:\n    .*|\n$)+)", re.MULTILINE)
 _SECTION = re.compile(r"\n\nParameters\n-+\n")
 _Decorator = Callable[[Any], Any]
 

@@ -121,7 +121,7 @@ def test_figures_stay_until_there_are_others(
     again = ["limits", "--footprint", 2**14, "--n", 1000, "--repeats", 1, "--device", "cpu"]
     result = run(*again, "--json", kept)
     assert result.exit_code == 2
-    assert f"{kept} is there already; choose another name, or replace it with --force" in (
+    assert f"{kept} exists already; choose another name, or replace it with --force" in (
         " ".join(result.output.split())
     )
     assert kept.read_text() == "figures"

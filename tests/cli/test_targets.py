@@ -210,7 +210,7 @@ def test_a_file_that_comes_meanwhile_is_not_replaced(tmp_path, client, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(write, "_results", meanwhile)
-        with pytest.raises(FileExistsError, match=r"there already; .*overwrite=True"):
+        with pytest.raises(FileExistsError, match=r"exists already; .*overwrite=True"):
             write.write(frame, target, client)
         assert filesystem.cat_file(path) == b"mine"
     with pytest.raises(FileExistsError):

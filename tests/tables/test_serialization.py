@@ -379,7 +379,7 @@ def test_what_is_there_is_not_replaced_without_a_word(saved, tmp_path, monkeypat
         patch.setattr(HashSet, "_saved_buffers", None)
         patch.setattr(FrameIndex, "frame", None)
         for place in (saved, str(saved), f"file://{saved}", tmp_path / "link"):
-            with pytest.raises(FileExistsError, match=r"there already; .*overwrite=True"):
+            with pytest.raises(FileExistsError, match=r"exists already; .*overwrite=True"):
                 table.save(place)
         for overwrite in (False, True):
             with pytest.raises(FileExistsError, match="is a directory"):
@@ -406,7 +406,7 @@ def test_what_comes_while_a_table_is_saved_is_not_replaced(tmp_path, monkeypatch
         monkeypatch.setattr(serialization.os, "link", refuse)
     with monkeypatch.context() as patch:
         patch.setattr(serialization.os, "fsync", meanwhile)
-        with pytest.raises(ExistsError, match="there already"):
+        with pytest.raises(ExistsError, match="exists already"):
             table.save(path)
     assert path.read_text() == "mine"
     path.unlink()

@@ -36,8 +36,8 @@ def facts_of(url: str) -> list[tuple[str, str]]:
         return list(_of_folder(filesystem.cat_file(manifest), f"{url}/manifest.json", names))
     if filesystem.isdir(path):
         raise FormatError(
-            f"{url} contains no saved index or table (no manifest.json); pass the folder or file "
-            f"that save() wrote"
+            f"{url} contains no saved index or table (no manifest.json); pass a saved folder "
+            "or file"
         )
     if not filesystem.exists(path):
         raise FileNotFoundError(f"{url}: no such save; check the path")
@@ -54,8 +54,7 @@ def _of_folder(data: bytes, where: str, names: list[str]) -> Iterator[tuple[str,
         what, version = "index", None
     if what not in _NEWEST:
         raise FormatError(
-            f"{where} was not saved by this library: it is of {what!r}; pass the folder or file "
-            f"that save() wrote"
+            f"{where} was not saved by this library: it is of {what!r}; pass a saved folder or file"
         )
     facts = _of_index if what == "index" else _of_table
     yield "what", f"distributed {what}, form {version}"

@@ -379,8 +379,8 @@ def checked_offsets(
         )
     if cap is not None and lists and int(sizes.max()) > cap:
         raise ShapeError(
-            f"a list of {int(sizes.max()):,} values is longer than cap={cap:,}; insert its pairs "
-            f"with insert()"
+            f"a list of {int(sizes.max()):,} values is longer than cap={cap:,}; insert "
+            "its pairs one by one"
         )
     return ends
 

@@ -292,7 +292,7 @@ def test_samples_have_profiles_of_their_own_and_one_table(index, tmp_path):
         (["--biom", tmp_path / "{sample}"], "--biom has a column for each sample; leave {sample}"),
         (["--classified-out", tmp_path / "{sample}#"], "one# is of pairs by its #"),
         (["--cami", tmp_path / "{sample}", "--krona", tmp_path / "{sample}"], "two outputs go to"),
-        (["--biom", tmp_path / "b"], "is there already"),
+        (["--biom", tmp_path / "b"], "exists already"),
     ):
         error = run("classify", index, "--samples", table, *given, code=2)
         assert said in error
