@@ -194,7 +194,7 @@ def test_only_the_files_of_lost_shards_are_read(nannied, frame, probes, tmp_path
 
 def hold_up(wait: Callable[[], None]) -> None:
     """Let this worker send nothing to others before the gate is open."""
-    from dgpuhash.distributed.ingest import rebalance
+    from dgpuhash.distributed.index import rebalance
 
     put = rebalance.parcels
 

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from distributed import Client
 
-from dgpuhash.distributed import DistributedIndex, rebuild
+from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.cluster.host import plugin_of
+from dgpuhash.distributed.index import rebuild
 from dgpuhash.distributed.ingest.commit import drop_shards, shard_addresses
 from dgpuhash.distributed.partition.registry import Registry
 from dgpuhash.distributed.storage import change_log, checkpoint

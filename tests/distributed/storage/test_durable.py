@@ -25,8 +25,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from gate import Gate
 from pyarrow.fs import LocalFileSystem
 
-from dgpuhash.distributed import DistributedGroupBy, DistributedIndex, handle
+from dgpuhash.distributed import DistributedGroupBy, DistributedIndex
 from dgpuhash.distributed.cluster.host import plugin_of
+from dgpuhash.distributed.index import handle
 from dgpuhash.distributed.partition.registry import Registry
 from dgpuhash.distributed.storage.change_log import Record
 from dgpuhash.errors import (

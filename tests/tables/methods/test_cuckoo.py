@@ -177,7 +177,7 @@ def test_other_functions_after_a_failure(device, meeting, kind):
 def test_functions_that_failed_a_large_batch(device, meeting, monkeypatch, repeated, tables):
     """Other functions come next, and where keys repeat the same ones for the distinct keys."""
     monkeypatch.setattr(moving, "_LEAST_SAMPLED", 100)
-    monkeypatch.setattr(moving.Sample, "unique", True)
+    monkeypatch.setattr(moving.KeySample, "unique", True)
     placed, place = [], Cuckoo.place
     monkeypatch.setattr(
         Cuckoo, "place", lambda self, *given: placed.append(1) or place(self, *given)
@@ -262,7 +262,7 @@ def test_memory_that_ends_amid_attempts(meeting, monkeypatch):
 def test_batches_that_seem_to_repeat_no_key(device, monkeypatch, repeated):
     """They are stored at once where that is so, and else as others are."""
     monkeypatch.setattr(moving, "_LEAST_SAMPLED", 1000)
-    monkeypatch.setattr(moving.Sample, "unique", True)
+    monkeypatch.setattr(moving.KeySample, "unique", True)
     dropped, real = [], method_store.deduplicated_rows
     monkeypatch.setattr(
         method_store,
@@ -290,7 +290,7 @@ def test_batches_that_seem_to_repeat_no_key(device, monkeypatch, repeated):
 def test_a_batch_that_repeats_keys_and_does_not_seem_to(monkeypatch):
     """Memory for all rows is no condition where the distinct keys need less."""
     monkeypatch.setattr(moving, "_LEAST_SAMPLED", 1000)
-    monkeypatch.setattr(moving.Sample, "unique", True)
+    monkeypatch.setattr(moving.KeySample, "unique", True)
     allocate = Cuckoo.allocate
 
     def scarce(self, keys):
