@@ -205,7 +205,7 @@ def test_lists_that_would_be_too_long(device, monkeypatch):
 def test_settings_are_checked():
     with pytest.raises(SpecError, match=r"growth=0\.9; use a number from 1\.0 to 16\.0"):
         MultiMap("i4", "i4", method="bucket_list", growth=0.9)
-    with pytest.raises(SpecError, match=r"max_load=0\.9 beside method='bucket_list'"):
+    with pytest.raises(SpecError, match=r"max_load=0\.9 has no effect with method='bucket_list'"):
         MultiMap("i4", "i4", method="bucket_list", max_load=0.9)
 
 

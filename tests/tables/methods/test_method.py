@@ -79,7 +79,10 @@ def test_settings_are_part_of_the_spec(toy, make):
         ({"layout": "packed"}, "use 'soa' or 'aos'"),
         ({"layout": 1}, "layout=1"),
         ({"chain": 0.6}, "no setting 'chain'; its settings: growth, layout, space, width"),
-        ({"max_load": 0.9}, "max_load=0.9 beside method='toy', whose size space= decides"),
+        (
+            {"max_load": 0.9},
+            "max_load=0.9 has no effect with method='toy', whose size is set by space=",
+        ),
     ],
 )
 def test_an_impossible_setting_says_what_is_possible(toy, settings, said):
