@@ -150,7 +150,7 @@ def test_a_report_replaces_nothing_without_a_word(files: list[Path], tmp_path: P
     path = next(path for path in files if path.stem == "limits")
     plot = tmp_path / "limits-footprint.png"
     plot.write_text("mine")
-    with pytest.raises(ExistsError, match=r"limits-footprint\.png is there .*overwrite=True"):
+    with pytest.raises(ExistsError, match=r"limits-footprint\.png exists already.*overwrite=True"):
         report.write([path], tmp_path)
     assert plot.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [plot]
@@ -171,7 +171,7 @@ def test_without_matplotlib(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UnsupportedError, match=r"dgpuhash\[bench\].*--no-plots"):
+    with pytest.raises(UnsupportedError, match=r"'\.\[bench\]'.*--no-plots"):
         report.write(files, tmp_path)
 
 

@@ -318,7 +318,7 @@ def test_freeing_shards_does_not_wait_for_a_worker_that_stops_answering(
         finally:
             os.kill(pid, signal.SIGCONT)
         until(lambda: not any(cluster.run(has_shards).values()))
-        with pytest.raises(IndexLost, match="holds no shard"):
+        with pytest.raises(IndexLost, match="has no shard"):
             index.lookup([1])
 
 

@@ -75,7 +75,7 @@ def test_errors_are_one_line_and_leave_no_output(tmp_path):
         ([short], [], "short.fa.gz is cut short"),
         ([EDGE, tmp_path / "none.fa"], [], "no such file"),
         ([EDGE], ["-k", 65], "k=65; use 1 to 64"),
-        ([EDGE], ["-k", 64, "--memory", "much"], "--memory much: no number of bytes"),
+        ([EDGE], ["-k", 64, "--memory", "much"], "--memory much: not a number of bytes"),
         ([EDGE], ["--memory", "1kB"], "use 16,777,216 bytes or more"),
         ([EDGE], ["--min-count", 0], "min_count=0"),
     ):

@@ -85,7 +85,7 @@ class Holder:
 
         Examples
         --------
-        >>> shards = Shard("a", 30, None), Shard("b", 10, None)
+        >>> shards = ShownShard("a", 30, None), ShownShard("b", 10, None)
         >>> Holder("u", "n", "index", "HashMap", "distributed", 1, shards, 2, None).skew
         1.5
         """

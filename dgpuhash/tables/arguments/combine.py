@@ -37,7 +37,7 @@ def change_of(combine: str, dtype: np.dtype[Any]) -> Update:
     Examples
     --------
     >>> change_of("sum", np.dtype("float32"))
-    Change(action=2, kind=2)
+    Update(action=2, kind=2)
     >>> change_of("or", np.dtype("float32"))
     Traceback (most recent call last):
     dgpuhash.errors.UnsupportedError: combine='or' needs values of integers or bools...

@@ -39,8 +39,8 @@ class KeySample:
         --------
         >>> from dgpuhash import backend
         >>> import numpy as np
-        >>> Sample.of(backend.get("cpu"), np.arange(3, dtype=np.uint32))
-        Sample(rows=3, repeated=0, heavy=False)
+        >>> KeySample.of(backend.get("cpu"), np.arange(3, dtype=np.uint32))
+        KeySample(rows=3, repeated=0, heavy=False)
         """
         # Odd steps: keys often repeat with a period that is a power of two.
         step = (len(bits) // _ROWS - 1) | 1 if len(bits) > _ROWS else 1

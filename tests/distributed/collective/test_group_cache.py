@@ -176,7 +176,7 @@ def test_a_group_that_was_closed_is_not_joined(threads):
     workers = sorted(threads.nthreads())
     group = form_group(threads, workers)
     group.close(threads)
-    with pytest.raises(IndexLost, match="given up"):
+    with pytest.raises(IndexLost, match="was abandoned"):
         run_on_workers(threads, workers, join_group, group.name, workers)
     left = threads.run(lambda dask_worker: len(dask_worker.plugins["dgpuhash"].ends))
     assert set(left.values()) == {0} or group.name not in str(left)

@@ -176,5 +176,5 @@ def test_a_lookup_without_memory_says_so(threads, right, asked, monkeypatch):
 
     with DistributedIndex.build(right, on="k", client=threads) as index:
         monkeypatch.setattr("dgpuhash.distributed.index.reads.lookup_rows", full)
-        with pytest.raises(OutOfMemoryError, match=r"ran out of memory: on purpose; free some"):
+        with pytest.raises(OutOfMemoryError, match=r"ran out of memory: on purpose; free memory"):
             index.lookup(asked)

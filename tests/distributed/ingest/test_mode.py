@@ -332,10 +332,10 @@ def test_a_column_called_like_our_own(threads, right):
     rows = right.rename(columns={"y": "dgpuhash arrival"})
     options = {"on": "k", "client": threads, "mode": "independent"}
     for columns in (None, []):
-        with pytest.raises(ColumnError, match="rename it"):
+        with pytest.raises(ColumnError, match="rename the column"):
             DistributedIndex.build(lazy(rows, 2).persist(), columns=columns, **options)
     with DistributedIndex.build(right[["k"]], **options) as index:
-        with pytest.raises(ColumnError, match="rename it"):
+        with pytest.raises(ColumnError, match="rename the column"):
             index.insert(rows)
         assert len(index) == len(right)
 

@@ -224,10 +224,10 @@ def test_bad_requests(threads, left, right):
         ({"data": {"k": 5}}, ShapeError, "'k' is a int"),
         ({"data": [dask.delayed(pd.DataFrame)()]}, UnsupportedError, "from_delayed"),
         ({"name": 5}, SpecError, "name=5"),
-        ({"name": ""}, SpecError, "not empty"),
+        ({"name": ""}, SpecError, "non-empty"),
         ({"unique": "yes"}, SpecError, "True, False or None"),
         ({"unique": np.ones(2, bool)}, SpecError, "True, False or None"),
-        ({"on": {"k"}}, ColumnError, r"a set .*no label.*'k'"),
+        ({"on": {"k"}}, ColumnError, r"a set .*not a label.*'k'"),
         ({"on": [["k"]]}, ColumnError, "a list of them"),
         ({"on": pd.Series(["k"])}, ColumnError, "a list of them"),
         ({"columns": 5}, ColumnError, r"no column \[5\]"),
@@ -238,7 +238,7 @@ def test_bad_requests(threads, left, right):
         ({"workers": "tcp://10.0.0.1:99"}, UnsupportedError, "give a list"),
         ({"workers": 2}, UnsupportedError, "give a list"),
         ({"durable": "nosuch://place"}, SpecError, "Protocol not known.*give a path"),
-        ({"client": "tcp://10.0.0.1:99"}, UnsupportedError, "no Dask client"),
+        ({"client": "tcp://10.0.0.1:99"}, UnsupportedError, "not a Dask client"),
     ],
 )
 def test_bad_builds(threads, right, options, error, hint):

@@ -143,7 +143,7 @@ def test_rebuild_from_another_save_when_the_one_that_was_loaded_is_gone(threads,
         loaded.insert(frame[300:])
         wanted = stored(loaded)
         shutil.rmtree(tmp_path / "first")
-        with pytest.raises(FormatError, match="first holds no saved index"):
+        with pytest.raises(FormatError, match="first contains no saved index"):
             loaded.rebuild(whole=True)
         loaded.save(tmp_path / "second")
         loaded.rebuild(whole=True)
@@ -404,7 +404,7 @@ def test_other_things_are_not_overwritten(threads, frame, tmp_path):
         index.save(tmp_path / "empty")
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "mine"]
-    with pytest.raises(FormatError, match="holds no saved index"):
+    with pytest.raises(FormatError, match="contains no saved index"):
         DistributedIndex.load(tmp_path / "mine", threads)
 
 

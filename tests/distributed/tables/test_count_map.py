@@ -109,7 +109,7 @@ def test_counts_that_are_refused(threads):
             keys = np.array([1, 2]) if isinstance(counts, np.ndarray) else da.arange(2, chunks=1)
             with pytest.raises(SpecError, match="negative"):
                 table.insert(keys, counts)
-        with pytest.raises(KeyTypeError, match="no integers"):
+        with pytest.raises(KeyTypeError, match="not integers"):
             table.insert([1], [1.5])
         assert len(table) == 0
         table.insert([1, 1])

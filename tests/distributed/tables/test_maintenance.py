@@ -220,7 +220,7 @@ def test_a_save_is_read_by_arrow_and_replaced(threads, tmp_path):
             table.save(tmp_path)
         with pytest.raises(FormatError, match="a map and not a set"):
             DistributedSet.load(folder)
-        with pytest.raises(FormatError, match="holds no saved table"):
+        with pytest.raises(FormatError, match="contains no saved table"):
             DistributedMap.load(tmp_path)
         memory = "memory://tables/saved"
         # A file system of this process, which threads share.
@@ -290,7 +290,7 @@ def test_a_place_that_workers_do_not_share_is_refused(processes):
     with DistributedSet.from_keys(np.arange(100)) as table:
         with pytest.raises(UnsupportedError, match=r"does not see.*network file system"):
             table.save("memory://apart")
-        with pytest.raises(FormatError, match="holds no saved table"):
+        with pytest.raises(FormatError, match="contains no saved table"):
             DistributedSet.load("memory://apart")
         assert len(table) == 100
 

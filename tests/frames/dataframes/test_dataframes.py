@@ -25,7 +25,7 @@ def test_the_library_is_found_by_the_frame():
 def test_without_cudf(monkeypatch):
     monkeypatch.setitem(sys.modules, "cudf", None)
     frames_named.cache_clear()
-    with pytest.raises(UnsupportedError, match=r"dgpuhash\[cudf-cu13\]"):
+    with pytest.raises(UnsupportedError, match=r"'\.\[cudf-cu13\]'"):
         frames_named("cudf")
     frames_named.cache_clear()
 

@@ -88,7 +88,7 @@ def test_what_is_refused():
         groups.value_counts(["none"])
     with pytest.raises(UnsupportedError, match="give the edges of intervals"):
         groups["number"].value_counts(bins=3)
-    with pytest.raises(UnsupportedError, match="choose one"):
+    with pytest.raises(UnsupportedError, match="select it with"):
         groups.value_counts(bins=[1, 2])
     renamed = FRAME.rename(columns={"text": "count"})
     with pytest.raises(ColumnError, match="duplicate of result column"):

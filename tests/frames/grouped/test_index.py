@@ -187,7 +187,7 @@ def test_dtypes_that_do_not_fit_are_refused():
 
 def test_aggregates_that_states_do_not_have_are_refused_by_name():
     for how in ("median", "nunique", "list", "idxmin"):
-        with pytest.raises(UnsupportedError, match=f"'{how}' of these columns cannot be kept"):
+        with pytest.raises(UnsupportedError, match=f"'{how}' of these columns cannot be updated"):
             grouped(["k"], {"x": ("v", how), "n": ("v", "count")})
     with pytest.raises(SpecError, match="no aggregate is named"):
         grouped(["k"], {})

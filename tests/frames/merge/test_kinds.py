@@ -328,7 +328,7 @@ def test_what_is_refused(left, right, arguments, words):
 
 def test_labels_that_are_refused():
     frame = pl.DataFrame({"k": [1]})
-    with pytest.raises(ColumnError, match=r"labels \[0\] are no text"):
+    with pytest.raises(ColumnError, match=r"labels \[0\] are not strings"):
         ours(frame, pd.DataFrame({"k": [1], 0: [1]}))
     with pytest.raises(ColumnError, match=r"'v'.*more than once"):
         ours(frame, pd.DataFrame([[1, 2, 3]], columns=["k", "v", "v"]))

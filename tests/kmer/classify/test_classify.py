@@ -126,7 +126,7 @@ def test_reports_are_those_of_all_calls(taxonomy, reads, tmp_path):
     assert (tmp_path / "all").read_text().splitlines() == model.kreport(calls, zero_counts=True)
     # Reads are not classified again for another report.
     assert len(index.batches) == passes
-    with pytest.raises(ExistsError, match="is there already"):
+    with pytest.raises(ExistsError, match="exists already"):
         found.report(tmp_path / "all")
     with pytest.raises(SpecError, match="style='krona'; use one of kraken, mpa"):
         found.report_lines(style="krona")

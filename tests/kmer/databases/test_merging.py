@@ -153,7 +153,7 @@ def test_the_command_takes_what_files_are(folder, files, tmp_path):
     twice = run("merge", names[0], names[1], names[0], "-o", tmp_path / "x", code=2)
     assert "0.dgki: ref0.1 of" in twice
     assert not (tmp_path / "x").exists()
-    assert "is there already" in run("merge", *names, "-o", names[0], code=2)
+    assert "exists already" in run("merge", *names, "-o", names[0], code=2)
     np.testing.assert_array_equal(
         load_index(tmp_path / "merged.dgki").targets.lengths,
         load_index(tmp_path / "whole.dgki").targets.lengths,

@@ -92,10 +92,10 @@ def test_arrays(site, address, rule, paired):
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        ((0, [1, 4]), "offsets do not part"),
-        ((0, [0, 3]), "offsets do not part"),
-        ((0, [0, 3, 2, 4]), "offsets do not part"),
-        ((0, []), "offsets do not part"),
+        ((0, [1, 4]), "offsets do not divide"),
+        ((0, [0, 3]), "offsets do not divide"),
+        ((0, [0, 3, 2, 4]), "offsets do not divide"),
+        ((0, []), "offsets do not divide"),
         ((0, [0, 4], 0, [0, 2, 4]), "pass"),
     ],
 )

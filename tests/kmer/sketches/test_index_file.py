@@ -62,7 +62,7 @@ def test_others_are_refused(tmp_path):
     write(path)
     with pytest.raises(ExistsError):
         write(path)
-    with pytest.raises(FormatError, match="rule 'metacache', and 'kraken2' was asked for"):
+    with pytest.raises(FormatError, match="rule 'metacache', but 'kraken2' was requested"):
         read_index(path, "kraken2")
     write_file(tmp_path / "other", {"kind": "taxonomy"}, {})
     for read in (read_index, rule_of):

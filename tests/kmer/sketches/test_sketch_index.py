@@ -267,7 +267,7 @@ def test_impossible_options(index, options, told):
 def test_batches_that_are_none(index):
     letters = np.frombuffer(b"ACGTACGTACGTACGT", np.uint8)
     for offsets in ([], [1, 16], [0, 15], [0, 12, 9, 16]):
-        with pytest.raises(SequenceError, match="do not part"):
+        with pytest.raises(SequenceError, match="do not divide"):
             index.call(letters, offsets)
     with pytest.raises(SequenceError, match="1 reads and 2 mates"):
         index.call(letters, [0, 16], letters, [0, 3, 16])
