@@ -157,7 +157,7 @@ def test_a_report_replaces_nothing_without_a_word(files: list[Path], tmp_path: P
     document, again = report.write([path], tmp_path, overwrite=True)
     assert again == plot
     assert plot.stat().st_size > 1000
-    with pytest.raises(ExistsError, match=r"report\.md is there already"):
+    with pytest.raises(ExistsError, match=r"report\.md exists already"):
         report.write([path], tmp_path, plots=False)
     assert sorted(tmp_path.iterdir()) == [plot, document]
 

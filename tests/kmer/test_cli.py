@@ -93,7 +93,7 @@ def test_errors_are_one_line_and_leave_no_output(tmp_path):
     assert "k is 6 here and 5" in run(
         "merge", path, tmp_path / "five.dgkc", "-o", tmp_path / "all.dgkc", code=2
     )
-    assert "'ACGTN' is no k-mer" in run("query", tmp_path / "five.dgkc", "ACGTN", code=2)
+    assert "'ACGTN' is not a k-mer" in run("query", tmp_path / "five.dgkc", "ACGTN", code=2)
     assert "was not saved by dgpuhash" in run("histogram", EDGE, code=2)
 
 

@@ -196,7 +196,7 @@ def test_aggregates_that_states_do_not_have_are_refused_by_name():
     with pytest.raises(SpecError, match="no aggregate 'mode'"):
         grouped(["k"], {"x": ("v", "mode")})
     with pytest.raises(
-        UnsupportedError, match=r"taken off 'least' \(min\), 'first' \(first\), whose"
+        UnsupportedError, match=r"retracted from 'least' \(min\), 'first' \(first\), because"
     ):
         named = {"n": ("v", "count"), "least": ("v", "min"), "first": ("t", "first")}
         grouped(["k"], named).check_retractable()
