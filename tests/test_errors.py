@@ -35,7 +35,7 @@ def test_every_extra_that_a_message_or_a_page_names_is_there():
     named = {}
     for path in [*texts, ROOT / "README.md"]:
         for extras in re.findall(
-            r"(?:dgpuhash\[|install_command\(['\"])([\w, -]+)", path.read_text()
+            r"(?:dgpuhash\[|'\.\[|install_command\(['\"])([\w, -]+)", path.read_text()
         ):
             named |= {extra.strip(): path for extra in extras.split(",")}
     assert {"cu13", "cudf-cu13", "ucx", "kmer", "demo"} <= set(named)

@@ -300,7 +300,7 @@ def test_other_impossible_settings_are_refused():
     with pytest.raises(SequenceError, match="longest record has 10 letters; use a smaller k"):
         KmerCounts.from_letters(letters, [0, 10], 11)
     for offsets in ([], [0, 9], [1, 10], [0, 7, 5, 10]):
-        with pytest.raises(SequenceError, match="do not part 10 letters"):
+        with pytest.raises(SequenceError, match="do not divide 10 letters"):
             KmerCounts.from_letters(letters, np.array(offsets, np.int64), 3)
     counts = KmerCounts.from_letters(letters, [0, 10], 3)
     for wrong in ("AC", "ACGT", "ANA", "", "\u00e4C"):

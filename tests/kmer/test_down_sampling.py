@@ -97,7 +97,7 @@ def test_commands_take_a_size(tmp_path):
     assert load_index(path).stats()["nbytes"] <= 100_000
     path.unlink()
     for options, said in (
-        (["--rule", "kraken2", "--max-db-size", "big"], "--max-db-size big: no number of bytes"),
+        (["--rule", "kraken2", "--max-db-size", "big"], "--max-db-size big: not a number of bytes"),
         (["--rule", "kraken2", "--max-db-size", "9"], "max_db_size=9; use 4,096 to"),
         (
             ["--rule", "metacache", "--max-db-size", "1GB"],

@@ -417,7 +417,7 @@ def test_arrays_that_do_not_fit(world):
     letters, offsets = arrays(["ACGT", "AC"])
     with pytest.raises(SequenceError, match="2 reads and 1 mates"):
         index.call(letters, offsets, *arrays(["ACGTAC"]))
-    with pytest.raises(SequenceError, match="do not part 6 letters"):
+    with pytest.raises(SequenceError, match="do not divide 6 letters"):
         index.call(letters, offsets[:2])
     with pytest.raises(SequenceError, match="5 qualities of 6 letters"):
         index.call(letters, offsets, qualities=letters[:5], minimum_base_quality=3)

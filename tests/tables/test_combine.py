@@ -171,6 +171,6 @@ def test_what_is_refused():
             HashMap("int64", value).insert([1], np.zeros(1, value), combine=combine)
     with pytest.raises(UnsupportedError, match="needs values of integers"):
         HashMap("int64", "float32").insert([1], [2.0], combine="or")
-    with pytest.raises(UnsupportedError, match="no bool"):
+    with pytest.raises(UnsupportedError, match="not a bool"):
         HashMap("int64", "bool").insert([1], [True], combine="sum")
     assert len(table) == 0

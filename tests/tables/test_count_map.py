@@ -274,9 +274,9 @@ def test_what_is_refused():
         table.insert([1], 2**64)
     with pytest.raises(SpecError, match="negative"):
         table.insert([1, 2], np.array([1, -1]))
-    with pytest.raises(KeyTypeError, match="no integer"):
+    with pytest.raises(KeyTypeError, match="not an integer"):
         table.insert([1], 1.5)
-    with pytest.raises(KeyTypeError, match="no integers"):
+    with pytest.raises(KeyTypeError, match="not integers"):
         table.insert([1], np.array([1.0]))
     with pytest.raises(ShapeError, match="one value for each key"):
         table.insert([1, 2], np.array([1]))

@@ -261,7 +261,7 @@ def test_a_new_index_whose_name_was_taken_meanwhile(threads, monkeypatch):
         made.append(DistributedIndex.build(rows(0, 10), on="k", name="one"))
 
     once(monkeypatch, Registry, "publish", take)
-    with pytest.raises(SpecError, match="there is an index 'one'"):
+    with pytest.raises(SpecError, match="already has an index 'one'"):
         DistributedIndex.build(rows(0, 20), on="k", name="one")
     with DistributedIndex.open("one", threads) as one:
         assert len(one) == 10

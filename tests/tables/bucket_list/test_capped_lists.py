@@ -109,7 +109,7 @@ def _halves(table):
 def test_where_there_is_no_cap():
     with pytest.raises(SpecError, match="cap=0; use 1 to"):
         MultiMap("int64", "int64", cap=0)
-    with pytest.raises(SpecError, match="no integer"):
+    with pytest.raises(SpecError, match="not an integer"):
         MultiMap("int64", "int64", cap=1.5)
     for value in ("float64", "S4", "bool", "M8[s]"):
         with pytest.raises(SpecError, match="no order"):
@@ -304,10 +304,10 @@ def test_lists_are_stored_as_they_are():
     ("keys", "offsets", "values", "told"),
     [
         ([1, 2], [0, 1], [1], "one more than keys"),
-        ([1, 2], [0, 1, 3], [1, 2], "do not part"),
-        ([1, 2], [1, 2, 3], [1, 2, 3], "do not part"),
-        ([1, 2], [0, 2, 2], [1, 2], "do not part"),
-        ([1, 1], [0, 1, 2], [1, 2], "come twice"),
+        ([1, 2], [0, 1, 3], [1, 2], "do not divide"),
+        ([1, 2], [1, 2, 3], [1, 2, 3], "do not divide"),
+        ([1, 2], [0, 2, 2], [1, 2], "do not divide"),
+        ([1, 1], [0, 1, 2], [1, 2], "occur twice"),
         ([1], [0, 3], [1, 2, 3], "longer than cap=2"),
     ],
 )

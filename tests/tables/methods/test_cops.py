@@ -186,7 +186,7 @@ def test_settings():
         HashMap("i4", "i4", method="cops", width=3)
     with pytest.raises(SpecError, match=r"load=1\.5; use a number from 0\.05 to 0\.98"):
         HashMap("i4", "i4", method="cops", load=1.5)
-    with pytest.raises(SpecError, match="whose size load= decides"):
+    with pytest.raises(SpecError, match="whose size is set by load="):
         HashMap("i4", "i4", method="cops", max_load=0.9)
     details = HashMap("i8", "i4", 10, method="cops", width=1).stats().details
     assert (details["layout"], details["mapping"]) == ("aos", "one-to-one")

@@ -246,7 +246,7 @@ def test_settings():
         HashMap("i4", "i4", method="slab", chain=9)
     with pytest.raises(SpecError, match="allocator='malloc'; use 'slab' or 'light'"):
         HashSet("i4", method="slab", allocator="malloc")
-    with pytest.raises(SpecError, match="whose size chain= decides"):
+    with pytest.raises(SpecError, match="whose size is set by chain="):
         HashMap("i4", "i4", method="slab", max_load=0.9)
     details = HashSet("i4", 3000, method="slab", chain=1).stats().details
     assert (details["buckets"], details["allocator"]) == (100, "slab")

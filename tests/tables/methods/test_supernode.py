@@ -340,7 +340,7 @@ def test_settings():
         HashMap("i4", "i4", method="supernode", length=9)
     with pytest.raises(SpecError, match="node_nbytes=48; use 16 or 32 or 64 or 128"):
         HashSet("i4", method="supernode", node_nbytes=48)
-    with pytest.raises(SpecError, match="whose size length= decides"):
+    with pytest.raises(SpecError, match="whose size is set by length="):
         HashMap("i4", "i4", method="supernode", max_load=0.9)
     with pytest.raises(SpecError, match="combined=-1; use a whole number from 0"):
         HashMap("i4", "i4", method="supernode", combined=-1)

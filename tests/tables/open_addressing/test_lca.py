@@ -206,7 +206,7 @@ def test_what_is_refused(host):
         with pytest.raises(SpecError, match=f"value {value} is no node of a tree of 2"):
             table.insert([1], [value], combine=tree)
     for value in ("float32", "bool", "S12"):
-        with pytest.raises(UnsupportedError, match="no nodes"):
+        with pytest.raises(UnsupportedError, match="cannot be nodes"):
             HashMap("int64", value).insert([1], np.zeros(1, value), combine=tree)
     with pytest.raises(UnsupportedError, match="methods that can: auto"):
         HashMap("int64", "int32", method="slab").insert([1], [1], combine=tree)
