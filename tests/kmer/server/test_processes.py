@@ -42,8 +42,8 @@ def test_two_samples_and_a_clean_end(site):
             assert done.returncode == 0, said
             assert text.count("\n") == 240
         program.send_signal(signal.SIGHUP)
-        lines = iter(program.stderr.readline, "")
-        assert any("kraken2: the file is the same" in line for line in lines)
+        told = {program.stderr.readline().strip() for _ in site.paths}
+        assert told == {f"{rule}: the file is the same" for rule in site.paths}
         program.send_signal(signal.SIGINT)
         _, said = program.communicate(timeout=SECONDS)
         assert program.returncode == 0
