@@ -28,7 +28,7 @@ MOST_CODE = {
     "distributed": 20_550,
     "frames": 15_751,
     "tables": 11_771,
-    "kmer": 10_986,
+    "kmer": 11_315,
     "bench": 8_882,
     "cli": 3_742,
     "backend": 1_670,

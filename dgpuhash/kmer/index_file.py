@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from dgpuhash.errors import FormatError
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables.arguments.checksums import Pieces
-from dgpuhash.tables.arguments.file_layout import interpreting
+from dgpuhash.tables.arguments.file_layout import LATER_VERSION, VERSION, interpreting
 from dgpuhash.tables.serialization import Buffers, header_of, map_file, write_file
 
 _KIND = "kmer index"
@@ -24,6 +24,8 @@ _SUM_NBYTES = 32
 _OWN = "index "
 # Arrays of an index that are of no part, and are read with its targets.
 _WHOLE = {f"{_OWN}distributions"}
+# Arrays that files of version 2 do not have.
+_LATER = {"taxon words"}
 # The array of which each part has its own from 0 on.
 _ENDS = "offsets"
 # Arrays of targets by the names of their fields.
@@ -104,7 +106,13 @@ def write_index(
     header, beside = head_and_arrays(
         rule=rule, settings=settings, taxonomy=taxonomy, targets=targets, told=told
     )
-    write_file(path, header, _Joined(arrays, beside), overwrite=overwrite)
+    version = version_of(arrays)
+    write_file(path, header, _Joined(arrays, beside), overwrite=overwrite, version=version)
+
+
+def version_of(names: Iterable[str]) -> int:
+    """Return the format version of a file whose index has arrays of these names."""
+    return LATER_VERSION if not _LATER.isdisjoint(names) else VERSION
 
 
 def head_and_arrays(

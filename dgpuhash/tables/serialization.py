@@ -3,7 +3,7 @@
 ::
 
     0   8 bytes   b"dgpuhash"
-    8   u32       format version: 2, or 1 in older files
+    8   u32       format version: 2, or 1 in older files; 3 where 2 has no such buffers
     12  u32       length of the manifest in bytes
     16  16 bytes  BLAKE2b of the manifest
     32  manifest  JSON: {"header": {...}, "buffers": [{"name", "nbytes", "crc32"}, ...]}
@@ -30,7 +30,14 @@ import numpy as np
 
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
 from dgpuhash.tables.arguments.checksums import Pieces, pieces_of, with_digests
-from dgpuhash.tables.arguments.file_layout import damaged, described, head_of, places_of, read_head
+from dgpuhash.tables.arguments.file_layout import (
+    VERSION,
+    damaged,
+    described,
+    head_of,
+    places_of,
+    read_head,
+)
 from dgpuhash.tables.arguments.temporary import locked_part, sweep_parts
 
 _PIECE = 1 << 24
@@ -131,6 +138,7 @@ def write_file(
     buffers: Mapping[str, np.ndarray | Pieces],
     *,
     overwrite: bool = False,
+    version: int = VERSION,
 ) -> None:
     """Write `header` (JSON) and `buffers` atomically to a path or URL.
 
@@ -153,7 +161,7 @@ def write_file(
         described(name, array.nbytes, made)
         for name, (array, made) in zip(buffers, with_digests(buffers.values()), strict=True)
     ]
-    head = head_of(header, entries)
+    head = head_of(header, entries, version)
     with complete_file(path, overwrite) as file:
         file.write(head)
         position = len(head)

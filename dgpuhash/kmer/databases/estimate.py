@@ -14,6 +14,13 @@ from dgpuhash.backend import Backend
 from dgpuhash.backend.constants import overflow_bits
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.kmer.databases.owners import DistinctSample
+from dgpuhash.kmer.databases.taxon_words import (
+    WHOLE_KEY_NBYTES,
+    WORD_BITS,
+    WordLayout,
+    usual_taxa,
+    why_whole_keys,
+)
 from dgpuhash.tables.open_addressing.extent import Extent, slot_nbytes
 from dgpuhash.tables.open_addressing.slots import LoadFactor
 from dgpuhash.typing import Device
@@ -94,6 +101,9 @@ class Estimate:
         How far numbers may be from the truth: 0.15, or 0.4 from the files' sizes alone.
     remedies : list of str
         What would make it fit.
+    whole_keys_nbytes : int
+        Of the index by the rule of Kraken 2 if it had minimizers as whole keys, as it has where
+        words of eight bytes have no bits for them.
 
     Examples
     --------
@@ -113,6 +123,7 @@ class Estimate:
     memory: Memory
     error: float
     remedies: list[str] = field(default_factory=list)
+    whole_keys_nbytes: int = 0
 
     @property
     def fits(self) -> bool:
@@ -135,6 +146,8 @@ class Estimate:
             yield f"features\t{self.distinct}"
             yield f"locations\t{self.stored}"
         yield f"nbytes\t{self.nbytes}"
+        if self.rule == "kraken2":
+            yield f"whole_keys_nbytes\t{self.whole_keys_nbytes}"
         yield f"build_nbytes\t{self.build_nbytes}"
         yield f"file_nbytes\t{self.file_nbytes}"
         yield f"within\t{self.error:.0%}"
@@ -172,7 +185,11 @@ def estimated(
         By a setting's name, other settings that make an index smaller, the first ones least so.
     """
     distinct, stored, sizes = of()
-    made = Estimate(rule, letters, distinct, stored, *sizes, memory, _QUICK if is_quick else _SURE)
+    *_, beside, whole = sizes
+    made = Estimate(
+        rule, letters, distinct, stored, sizes.held, sizes.build, sizes.file, beside, memory,
+        _QUICK if is_quick else _SURE, [], whole,
+    )  # fmt: skip
     if not made.fits:
         made.remedies.extend(_remedies(memory, sizes, of, choices))
     return made
@@ -232,7 +249,9 @@ _WORD, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
 # Of a map of minimizers; `HashMap` has it by default.
 _MINIMIZER_LOAD = 0.9
 # A file has the slots of a map as they are, unless more of them are free: then minimizers alone.
-_LEAST_LOAD, _MINIMIZER_NBYTES = 0.4, 12
+_LEAST_LOAD = 0.4
+# As `TaxonMap` grows.
+_WORDS_GROWTH = 1.5
 # What batches of letters take, as it was measured on a CPU.
 _SKETCHED_NBYTES = {"cpu": 100 * 10**6, "cuda": 2**31}
 _MINIMIZED_NBYTES = {"cpu": 70 * 10**6, "cuda": 2**31}
@@ -298,12 +317,15 @@ class Sizes(NamedTuple):
     file : int
     beside : int
         Of `build`: what each process takes that builds a part.
+    whole : int
+        In memory, of an index of minimizers as whole keys.
     """
 
     held: int
     build: int
     file: int
     beside: int
+    whole: int = 0
 
 
 def table_nbytes(key: np.dtype[Any], value: np.dtype[Any], keys: int, load: float) -> int:
@@ -313,16 +335,42 @@ def table_nbytes(key: np.dtype[Any], value: np.dtype[Any], keys: int, load: floa
     return extent.slots * (key.itemsize + value.itemsize) + beside
 
 
-def minimizers_within(nbytes: int) -> int:
-    """Return the capacity in minimizers of a map of a given size in bytes."""
-    least, most = 0, nbytes // (_WORD.itemsize + _NODE.itemsize)
+def minimizers_within(nbytes: int, minimizer_bits: int) -> int:
+    """Return the capacity in minimizers of a map of a given size in bytes.
+
+    Parameters
+    ----------
+    nbytes : int
+    minimizer_bits : int
+        Bits of a minimizer that count.
+    """
+    least, most = 0, nbytes * 8 // WORD_BITS
     while least < most:
         middle = (least + most + 1) // 2
-        if table_nbytes(_WORD, _NODE, middle, _MINIMIZER_LOAD) <= nbytes:
+        if minimizers_nbytes(middle, minimizer_bits) <= nbytes:
             least = middle
         else:
             most = middle - 1
     return least
+
+
+def minimizers_nbytes(minimizers: int, minimizer_bits: int) -> int:
+    """Return the bytes of a map for a number of minimizers, of any usual taxonomy.
+
+    Parameters
+    ----------
+    minimizers : int
+    minimizer_bits : int
+        Bits of a minimizer that count.
+
+    Examples
+    --------
+    >>> [round(minimizers_nbytes(10**8, bits) / 10**8, 1) for bits in (48, 62)]
+    [8.9, 13.5]
+    """
+    if why_whole_keys(minimizer_bits, minimizers):
+        return table_nbytes(_WORD, _NODE, minimizers, _MINIMIZER_LOAD)
+    return WordLayout.of(minimizer_bits, minimizers, usual_taxa(minimizers)).nbytes
 
 
 def sketch_sizes(
@@ -347,21 +395,31 @@ def sketch_sizes(
     return Sizes(index, index + beside, file, beside)
 
 
-def minimizer_sizes(has: Contents, device: Device, *, built_for: int) -> Sizes:
+def minimizer_sizes(has: Contents, device: Device, minimizer_bits: int, *, built_for: int) -> Sizes:
     """Return the bytes of an index of minimizers.
 
     Parameters
     ----------
     has : Contents
     device : {"cpu", "cuda"}
+    minimizer_bits : int
+        Bits of a minimizer that count.
     built_for : int
         Minimizers for which a build makes room at first.
     """
-    index = build = table_nbytes(_WORD, _NODE, built_for, _MINIMIZER_LOAD)
+    beside = _MINIMIZED_NBYTES[device]
+    whole = table_nbytes(_WORD, _NODE, max(built_for, has.distinct), _MINIMIZER_LOAD)
+    index = build = minimizers_nbytes(built_for, minimizer_bits)
+    is_packed = not why_whole_keys(minimizer_bits, has.distinct)
     if has.distinct > built_for:
         # Both tables are there while the second one is filled.
-        index = table_nbytes(_WORD, _NODE, max(2 * built_for, has.distinct), _MINIMIZER_LOAD)
+        growth = _WORDS_GROWTH if is_packed else 2
+        index = minimizers_nbytes(max(int(growth * built_for), has.distinct), minimizer_bits)
         build += index
-    beside = _MINIMIZED_NBYTES[device]
-    alone = has.distinct * _MINIMIZER_NBYTES
-    return Sizes(index, build + beside, index if alone > _LEAST_LOAD * index else alone, beside)
+    if is_packed:
+        # It has no more words than it needs in the end.
+        index = minimizers_nbytes(has.distinct, minimizer_bits)
+        return Sizes(index, build + beside, index, beside, whole)
+    alone = has.distinct * WHOLE_KEY_NBYTES
+    file = index if alone > _LEAST_LOAD * index else alone
+    return Sizes(index, build + beside, file, beside, whole)

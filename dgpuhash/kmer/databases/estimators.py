@@ -24,6 +24,7 @@ from dgpuhash.kmer.databases.estimate import (
     sketch_sizes,
 )
 from dgpuhash.kmer.databases.owners import DistinctSample
+from dgpuhash.kmer.databases.taxon_words import minimizer_bits_of
 from dgpuhash.kmer.index_file import nbytes_of
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.sequences.files import STDIN, Paths, opened
@@ -249,7 +250,7 @@ class MinimizerEstimator(Estimator):
 
     def _sizes(self, has: Contents, letters: int, settings: Any) -> Sizes:
         room = self._room(settings, letters, self.device)
-        return minimizer_sizes(has, self.device, built_for=room)
+        return minimizer_sizes(has, self.device, minimizer_bits_of(settings), built_for=room)
 
     def _contents(self, sample: DistinctSample, settings: Any) -> Contents:
         return Contents.of(sample)

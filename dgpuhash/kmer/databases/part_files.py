@@ -13,7 +13,7 @@ from distributed import Future
 
 from dgpuhash.errors import IndexLost
 from dgpuhash.kmer.cluster import Workers
-from dgpuhash.kmer.index_file import head_and_arrays, name_in_file
+from dgpuhash.kmer.index_file import head_and_arrays, name_in_file, version_of
 from dgpuhash.tables.arguments.checksums import as_bytes, digest_of, with_digests
 from dgpuhash.tables.arguments.file_layout import described, head_of, places_of
 from dgpuhash.tables.serialization import check_absent, complete_file
@@ -113,7 +113,7 @@ def save_parts(
             described(name, each.nbytes, each.digest)
             for name, each in zip(names, arrays, strict=True)
         ]
-    head = head_of(header, entries)
+    head = head_of(header, entries, version_of(each.name for arrays in held for each in arrays))
     places = places_of(len(head), [each["nbytes"] for each in entries])
     with complete_file(path, overwrite) as file:
         file.write(head)

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import TaxonomyError
+from dgpuhash.kmer.databases.taxon_words import minimizer_bits_of, why_whole_keys
 from dgpuhash.kmer.index_file import SavedIndex
 from dgpuhash.kmer.minimizers.settings import MinimizerSettings
+from dgpuhash.kmer.minimizers.taxon_map import TaxonMap
 from dgpuhash.kmer.references import References, Targets
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import HashMap
@@ -39,12 +42,89 @@ def empty_table(device: Device, keys: int = 0, seed: int | None = None) -> HashM
     return HashMap(_KEY, _NODE, keys, device=device, seed=seed)
 
 
-def refilled(backend: Backend, items: Iterable[tuple[Any, Any]], keys: int, seed: int) -> HashMap:
+def empty_map(
+    backend: Backend,
+    settings: MinimizerSettings,
+    keys: int,
+    taxa: int,
+    *,
+    room: float = 1.0,
+    seed: int | None = None,
+) -> HashMap | TaxonMap:
+    """Return a map for a number of minimizers, in words of eight bytes if these have the bits.
+
+    Parameters
+    ----------
+    backend : Backend
+    settings : MinimizerSettings
+    keys : int
+    taxa : int
+        Numbers of taxa are below.
+    room : float
+        Places of a `HashMap` for each minimizer.
+    seed : int, optional
+        That of a `HashMap`.
+    """
+    if why_whole_keys(minimizer_bits_of(settings), keys, taxa):
+        return empty_table(backend.name, int(keys * room), seed)
+    return TaxonMap(backend, settings, keys, taxa=taxa)
+
+
+def prepared(
+    backend: Backend,
+    settings: MinimizerSettings,
+    table: HashMap | TaxonMap,
+    numbers: np.ndarray,
+    *,
+    keys: int,
+    taxa: int,
+    is_owned: bool,
+) -> HashMap | TaxonMap:
+    """Return a writable map for a number of minimizers, with other numbers of taxa.
+
+    Parameters
+    ----------
+    backend : Backend
+    settings : MinimizerSettings
+    table : HashMap or TaxonMap
+        What the map has; where that `is_owned` it may be the map.
+    numbers : array of uint32
+        What becomes of each number of a taxon, on the host.
+    keys : int
+        Minimizers, those of `table` included.
+    taxa : int
+        New numbers are below.
+    is_owned : bool
+    """
+    is_whole = bool(why_whole_keys(minimizer_bits_of(settings), keys, taxa))
+    packed = table if isinstance(table, TaxonMap) else None
+    if (packed is not None) is is_whole or (packed and not packed.layout.has_bits_for(taxa)):
+        made = empty_map(backend, settings, keys, taxa)
+        given = backend.from_host(numbers)
+        for some, nodes in [table.items()] if packed is None else packed.slices():
+            made._add(some, given[nodes])
+        return made
+    made = renumbered(backend, table, numbers, taxa)
+    if made is table and not is_owned:
+        made = table.copy()
+    made.reserve(keys)
+    return made
+
+
+def refilled(
+    backend: Backend,
+    settings: MinimizerSettings,
+    items: Iterable[tuple[Any, Any]],
+    *,
+    keys: int,
+    taxa: int,
+    seed: int | None,
+) -> HashMap | TaxonMap:
     """Return a map with a part of another one's keys, and nodes in the order of its seed.
 
     Neighbours then go to neighbouring places, in a quarter of the time of keys in no order.
     """
-    made = empty_table(backend.name, int(keys * _ROOM), seed)
+    made = empty_map(backend, settings, keys, taxa, room=_ROOM, seed=seed)
     for some, nodes in items:
         made._add(some, nodes)
     return made
@@ -75,11 +155,16 @@ def taxonomy_of(whole: Taxonomy, targets: Targets, held: Taxonomy) -> Taxonomy:
     return made
 
 
-def renumbered(backend: Backend, table: HashMap, numbers: np.ndarray) -> HashMap:
+def renumbered(
+    backend: Backend, table: HashMap | TaxonMap, numbers: np.ndarray, taxa: int
+) -> HashMap | TaxonMap:
     """Return the map with other taxon numbers; itself if they are the same."""
     if (numbers == np.arange(len(numbers))).all():
         return table
     changed, given = table.copy(), backend.from_host(numbers)
+    if isinstance(changed, TaxonMap):
+        changed.renumber(given, taxa)
+        return changed
     # Keys stay where they are. Words beside free slots are above all numbers, and stay, too.
     last = np.uint32(len(numbers) - 1)
     for words in changed._value_words(_SLICE_NODES):
@@ -113,7 +198,12 @@ def batches_of_letters(
         yield letters[start:end], backend.from_host(edges), targets, starts
 
 
-def counts_of_nodes(backend: Backend, table: HashMap, n: int) -> Any:
+def slots_of(table: HashMap | TaxonMap) -> int:
+    """Return how many places a map has."""
+    return table.layout.words if isinstance(table, TaxonMap) else table._opened().slots.slots
+
+
+def counts_of_nodes(backend: Backend, table: HashMap | TaxonMap, n: int) -> Any:
     """Return the number of minimizers of each of n taxa (int64), on the host."""
     counts = backend.zeros(n, np.int64)
     for nodes in table._value_slices():
@@ -124,27 +214,41 @@ def counts_of_nodes(backend: Backend, table: HashMap, n: int) -> Any:
 _SEED = "seed"
 # Of slots that are written as they are: with a lower one, minimizers alone take half of the room.
 _LEAST_LOAD = 0.4
-_KEY, _NODE = np.dtype(np.uint64), np.dtype(np.uint32)
+# Of the minimizers that words have room for: with fewer, a file has fewer words.
+_FULL = 0.95
 
 
-def saved_arrays(backend: Backend, table: HashMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def saved_arrays(
+    backend: Backend, table: HashMap | TaxonMap
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays of a map for a file of its own, on the host, and header fields.
 
-    It has the slots as they are, so that a load maps them, unless most of them are free.
+    It has words, or slots as they are, so that a load maps them, unless most slots are free.
     """
-    slots = table._opened().slots
-    if _LEAST_LOAD * slots.slots <= len(table):
-        return SlotImage.of(slots).buffers(), {_SEED: table._seed}
+    if isinstance(table, HashMap):
+        slots = table._opened().slots
+        if _LEAST_LOAD * slots.slots <= len(table):
+            return SlotImage.of(slots).buffers(), {_SEED: table._seed}
     return arrays_of(backend, table)
 
 
-def arrays_of(backend: Backend, table: HashMap) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays of a map for any file, and header fields."""
+def arrays_of(
+    backend: Backend, table: HashMap | TaxonMap
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays of a map for any file, and header fields.
+
+    Words have few free ones among them.
+    """
+    if isinstance(table, TaxonMap):
+        is_full = len(table) >= _FULL * table.layout.room
+        return (table if is_full else table.of_room(len(table))).buffers(), {}
     keys, nodes = map(backend.to_host, table.items())
     return {"minimizers": keys, "nodes": nodes}, {_SEED: table._seed}
 
 
-def items_of(saved: SavedIndex) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def items_of(
+    saved: SavedIndex, settings: MinimizerSettings
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the minimizers and taxon numbers of a file, part by part.
 
     Raises
@@ -157,13 +261,18 @@ def items_of(saved: SavedIndex) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield from _image_in(saved).slices()
         return
     for arrays in saved.parts:
+        if TaxonMap.is_in(arrays):
+            yield from TaxonMap.in_file(arrays, backends.get("cpu"), settings, n).slices()
+            continue
         keys = arrays.get("minimizers", _KEY)
         nodes = arrays.get("nodes", _NODE, len(keys))
         arrays.check(not len(nodes) or int(nodes.max()) < n, "it has unknown taxa")
         yield keys, nodes
 
 
-def load_table(saved: SavedIndex, backend: Backend) -> HashMap:
+def load_table(
+    saved: SavedIndex, backend: Backend, settings: MinimizerSettings
+) -> HashMap | TaxonMap:
     """Return the map in a file.
 
     Raises
@@ -172,17 +281,26 @@ def load_table(saved: SavedIndex, backend: Backend) -> HashMap:
         When the file is damaged.
     """
     saved.arrays.check({"letters", "notes"} <= saved.told.keys(), "its header is malformed")
+    taxa = _taxa_of(saved)
+    if TaxonMap.is_in(saved.arrays) and len(saved.parts) == 1:
+        return TaxonMap.in_file(saved.parts[0], backend, settings, taxa)
     seed = saved.told.get(_SEED)
-    saved.arrays.check(type(seed) is int and 0 <= seed < 2**64, "its map has no seed")
-    assert seed is not None
-    table = empty_table(backend.name, seed=seed)
-    if not (SlotImage.is_in(saved.arrays) and table._take(_image_in(saved).slots)):
-        items = list(items_of(saved))
-        stored = sum(len(keys) for keys, _ in items)
-        put = backend.from_host
-        table = refilled(backend, ((put(keys), put(nodes)) for keys, nodes in items), stored, seed)
-        saved.arrays.check(len(table) == stored, "its minimizers are not distinct")
-    return table
+    is_seed = type(seed) is int and 0 <= seed < 2**64
+    has_words = any(map(TaxonMap.is_in, saved.parts))
+    saved.arrays.check(is_seed or has_words, "its map has no seed")
+    if SlotImage.is_in(saved.arrays):
+        table = empty_table(backend.name, seed=seed)
+        if table._take(_image_in(saved).slots):
+            return table
+    items = list(items_of(saved, settings))
+    stored = sum(len(keys) for keys, _ in items)
+    put = backend.from_host
+    made = refilled(
+        backend, settings, ((put(keys), put(nodes)) for keys, nodes in items),
+        keys=stored, taxa=taxa, seed=seed,
+    )  # fmt: skip
+    saved.arrays.check(len(made) == stored, "its minimizers are not distinct")
+    return made
 
 
 def _taxa_of(saved: SavedIndex) -> int:

@@ -9,7 +9,9 @@ import numpy as np
 
 from dgpuhash.kmer.databases.estimate import minimizers_within
 from dgpuhash.kmer.databases.owners import key_hashes
+from dgpuhash.kmer.databases.taxon_words import minimizer_bits_of
 from dgpuhash.kmer.minimizers import building
+from dgpuhash.kmer.minimizers.settings import MinimizerSettings
 from dgpuhash.kmer.options import whole_number
 
 _HASHES = 2**64
@@ -33,12 +35,13 @@ def sampled_rows(rule: Any, keys: Any, nodes: Any) -> tuple[Any, Any]:
 def sampled_part(rule: Any, part: Any) -> Any:
     """Return a part after down-sampling by a rule's hash bound, in a map of its size."""
     keys, nodes = sampled_rows(rule, *part.table.items())
-    table = building.empty_table(rule.backend.name, len(keys))
+    taxa = len(rule.taxonomy.taxids)
+    table = building.empty_map(rule.backend, rule.settings, len(keys), taxa)
     table._add(keys, nodes)
     return replace(part, table=table)
 
 
-def most_minimizers(max_db_size: int) -> int:
+def most_minimizers(max_db_size: int, settings: MinimizerSettings) -> int:
     """Return the capacity in minimizers of a map of a given size in bytes.
 
     Raises
@@ -47,7 +50,8 @@ def most_minimizers(max_db_size: int) -> int:
         When the number is too low for any map.
     """
     least, most = _SIZES
-    return minimizers_within(whole_number("max_db_size", max_db_size, least, most))
+    nbytes = whole_number("max_db_size", max_db_size, least, most)
+    return minimizers_within(nbytes, minimizer_bits_of(settings))
 
 
 def least_hash_for(most: int, distinct: int, least: int = 0) -> int:

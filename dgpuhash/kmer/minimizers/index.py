@@ -93,9 +93,11 @@ class MinimizerFigures(IndexBase):
 class MinimizerIndex(MinimizerFigures, LocalIndex):
     """Map from references' minimizers to lowest common ancestors: Kraken 2's rule.
 
-    The rule is Kraken 2's. Minimizers are whole keys of a `HashMap`: unlike in Kraken 2's table,
-    none is taken for another. `build` reads references, `classify` reads files; `call` takes one
-    batch of arrays, on the CPU or a GPU.
+    The rule is Kraken 2's. Unlike in Kraken 2's table, no minimizer is taken for another: a word of
+    eight bytes has the taxon, and what its place does not tell of the minimizer. Where such words
+    have no bits for both, or would take more memory, minimizers are whole keys of a `HashMap`.
+    `build` reads references, `classify` reads files; `call` takes one batch of arrays, on the CPU
+    or a GPU.
 
     Examples
     --------
@@ -205,7 +207,8 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         OSError
             When a file is not there, or cannot be read.
         """
-        lengths = checked_lengths(distributions, MinimizerSettings.of(**settings).k)
+        checked = MinimizerSettings.of(**settings)
+        lengths = checked_lengths(distributions, checked.k)
         if client is not None:
             from dgpuhash.kmer.minimizers.on_workers import DistributedMinimizerIndex
 
@@ -222,7 +225,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
             if lengths:
                 on_workers._count_reads(lengths, progress)
             return on_workers
-        most = None if max_db_size is None else most_minimizers(max_db_size)
+        most = None if max_db_size is None else most_minimizers(max_db_size, checked)
         if most is not None:
             if not isinstance(references, References) and STDIN in files_of(references):
                 raise SequenceError(
@@ -374,7 +377,8 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         -------
         dict
             ``rule``, ``k``, ``l``, ``spaces``; ``targets`` and ``letters`` that were read;
-            ``distinct`` minimizers, ``taxa`` that they have, ``nbytes`` and ``load`` of their map.
+            ``distinct`` minimizers, ``taxa`` that they have, ``nbytes`` and ``load`` of their map;
+            ``whole_keys`` says why minimizers are, if they are, and not parts of words.
         """
         return self._rule.stats(self._sizes(), self._told)
 

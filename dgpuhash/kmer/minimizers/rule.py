@@ -13,6 +13,7 @@ from dgpuhash.backend import Backend
 from dgpuhash.kmer.calls import Calls, Reads, calls_of_slices, reads_of, slices
 from dgpuhash.kmer.databases.estimators import MinimizerEstimator
 from dgpuhash.kmer.databases.owners import part_numbers
+from dgpuhash.kmer.databases.taxon_words import minimizer_bits_of, why_whole_keys
 from dgpuhash.kmer.index_file import SavedIndex
 from dgpuhash.kmer.minimizers import building
 from dgpuhash.kmer.minimizers.building import arrays_of, items_of, load_table, saved_arrays
@@ -27,6 +28,7 @@ from dgpuhash.kmer.minimizers.calling import (
 from dgpuhash.kmer.minimizers.down_sampling import is_sampled, sampled_part, sampled_rows
 from dgpuhash.kmer.minimizers.runs import minimizer_runs
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
+from dgpuhash.kmer.minimizers.taxon_map import TaxonMap
 from dgpuhash.kmer.references import References
 from dgpuhash.kmer.rule import Batch, Part, Query, Rows, Rule
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
@@ -55,7 +57,7 @@ class MinimizerPart(Part):
 
     Attributes
     ----------
-    table : HashMap
+    table : HashMap or TaxonMap
         Of minimizers to numbers of a taxonomy.
     taxids : array
         Of these numbers.
@@ -181,14 +183,17 @@ class MinimizerRule(Rule):
     ) -> MinimizerPart:
         """Return a part with further minimizers, under this taxonomy's numbers."""
         there: Any = before or self.empty()
-        table = building.renumbered(self.backend, there.table, self._numbers(there.taxids))
-        if table is there.table and before is not None and not in_place:
-            table = table.copy()
-        table.reserve(len(table) + room)
+        table = building.prepared(
+            self.backend, self.settings, there.table, self._numbers(there.taxids),
+            keys=len(there.table) + room, taxa=len(self.taxonomy.taxids),
+            is_owned=before is None or in_place,
+        )  # fmt: skip
         change = lca(self.taxonomy.parents).on(self.backend)
         for keys, nodes in rows:
             if len(keys):
                 table._insert_combined(keys, nodes, change)
+        if isinstance(table, TaxonMap) and not len(there.table):
+            table.tighten()
         return MinimizerPart(table, 0, self.taxonomy.taxids)
 
     def rows(self, part: Any) -> Rows:
@@ -328,16 +333,19 @@ class MinimizerRule(Rule):
         calls = called(*at, query.options)
         return with_details(*at, calls) if query.detail else calls
 
-    def size(self, part: Any) -> tuple[int, int, int, np.ndarray]:
-        """Return the numbers of minimizers, bytes and slots, and of minimizers by taxon."""
+    def size(self, part: Any) -> tuple[int, int, int, bool, np.ndarray]:
+        """Return the numbers of minimizers, bytes, slots and whole keys, and counts by taxon."""
         counts = np.zeros(len(self.taxonomy.taxids), np.int64)
         of_part = building.counts_of_nodes(self.backend, part.table, len(part.taxids))
         np.add.at(counts, self.taxonomy.numbers(part.taxids), of_part)
-        return len(part.table), part.table.nbytes, part.table._opened().slots.slots, counts
+        is_whole = not isinstance(part.table, TaxonMap)
+        return len(part.table), part.table.nbytes, building.slots_of(part.table), is_whole, counts
 
     def stats(self, sizes: Sequence[Any], told: Mapping[str, Any]) -> dict[str, Any]:
         """Return figures of parts with disjoint minimizers, and of header fields."""
-        distinct, nbytes, slots, counts = (sum(column) for column in zip(*sizes, strict=True))
+        distinct, nbytes, slots, whole, counts = map(sum, zip(*sizes, strict=True))
+        taxa = int(np.count_nonzero(counts))
+        why = why_whole_keys(minimizer_bits_of(self.settings), distinct, len(self.taxonomy.taxids))
         return {
             "rule": self.name,
             "k": self.settings.k,
@@ -349,7 +357,8 @@ class MinimizerRule(Rule):
             "nbytes": nbytes,
             "load": round(distinct / max(slots, 1), 3),
             "targets": len(self.targets.names),
-            "taxa": int(np.count_nonzero(counts)),
+            "taxa": taxa,
+            **({"whole_keys": why or "so is the file that it is of"} if whole else {}),
         }
 
     def told(self, found: int) -> dict[str, Any]:
@@ -363,18 +372,19 @@ class MinimizerRule(Rule):
 
     def load(self, saved: SavedIndex) -> MinimizerPart:
         """Load the whole index from a file."""
-        return MinimizerPart(load_table(saved, self.backend), 0, self.taxonomy.taxids)
+        table = load_table(saved, self.backend, self.settings)
+        return MinimizerPart(table, 0, self.taxonomy.taxids)
 
     def load_share(self, saved: SavedIndex, at: int, n: int, *, by_targets: bool) -> MinimizerPart:
         """Load the minimizers of one of n parts, for all targets."""
         put = self.backend.from_host
         owned = [
             (keys[own], nodes[own])
-            for keys, nodes in items_of(saved)
+            for keys, nodes in items_of(saved, self.settings)
             for own in [part_numbers(keys, n) == at]
         ]
-        stored = sum(len(keys) for keys, _ in owned)
-        table = building.empty_table(self.backend.name, stored)
+        stored, taxa = sum(len(keys) for keys, _ in owned), len(self.taxonomy.taxids)
+        table = building.empty_map(self.backend, self.settings, stored, taxa)
         for keys, nodes in owned:
             table._add(put(keys), put(nodes))
         saved.arrays.check(len(table) == stored, "its minimizers are not distinct")

@@ -13,11 +13,16 @@ from dgpuhash.errors import DgpuhashError, FormatError, ShapeError, SpecError
 from dgpuhash.tables.arguments.checksums import digest_of, sums_digest_of
 
 MAGIC = b"dgpuhash"
-VERSION = 2
+VERSION, LATER_VERSION = 2, 3
+"""That of most files, and of those whose buffers releases before do not know."""
 _LONGEST_MANIFEST = 1 << 24
 
 Checksums = tuple[str, Callable[[memoryview], bytes]]
-CHECKSUMS: dict[int, Checksums] = {1: ("blake2b", digest_of), VERSION: ("crc32", sums_digest_of)}
+CHECKSUMS: dict[int, Checksums] = {
+    1: ("blake2b", digest_of),
+    VERSION: ("crc32", sums_digest_of),
+    LATER_VERSION: ("crc32", sums_digest_of),
+}
 """By the version of a file, the name that a manifest has for checksums, and what makes them."""
 PREFIX = struct.Struct("<8sII16s")
 ALIGNMENT = 64
@@ -28,7 +33,9 @@ def described(name: str, nbytes: int, digest: str) -> dict[str, Any]:
     return {"name": name, "nbytes": nbytes, CHECKSUMS[VERSION][0]: digest}
 
 
-def head_of(header: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]]) -> bytes:
+def head_of(
+    header: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]], version: int = VERSION
+) -> bytes:
     """Return the bytes before the buffers: magic, version, manifest and checksum.
 
     Parameters
@@ -37,9 +44,11 @@ def head_of(header: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]]) -> 
         What JSON can hold.
     buffers : sequence of mappings
         As `described` returns them.
+    version : int
+        `VERSION` or `LATER_VERSION`.
     """
     manifest = json.dumps({"header": header, "buffers": buffers}, sort_keys=True).encode()
-    return PREFIX.pack(MAGIC, VERSION, len(manifest), digest_of(manifest)) + manifest
+    return PREFIX.pack(MAGIC, version, len(manifest), digest_of(manifest)) + manifest
 
 
 def places_of(start: int, sizes: Sequence[int]) -> list[int]:
@@ -74,7 +83,7 @@ def read_head(
     _, version, length, digest = PREFIX.unpack(prefix)
     if version not in CHECKSUMS:
         raise FormatError(
-            f"{name} has format version {version} and this dgpuhash reads version {VERSION}; "
+            f"{name} has format version {version} and this dgpuhash reads version {LATER_VERSION}; "
             "load it with the release that saved it"
         )
     checksums = CHECKSUMS[version]
