@@ -55,8 +55,8 @@ class TaxonMap:
     >>> import numpy as np
     >>> from dgpuhash import backend
     >>> map = TaxonMap(backend.get("cpu"), MinimizerSettings(), taxa=3)
-    >>> map._add(np.array([3, 7], np.uint64), np.array([1, 2], np.uint32))
-    >>> map.find(np.array([7, 8], np.uint64))[0]
+    >>> map._add(np.array([3, 19], np.uint64), np.array([1, 2], np.uint32))
+    >>> map.find(np.array([19, 16], np.uint64))[0]
     array([2, 0], dtype=uint32)
     """
 
