@@ -42,7 +42,7 @@ class Launches(ABC):
         """
 
     def prepared(self, kernel: Kernel, n: int, **fields: Any) -> Step:
-        """Return a callable that repeats the launches that `run` makes.
+        """Return a callable to repeat the launches of `run`.
 
         The step holds a reference to every array among `fields`.
         """

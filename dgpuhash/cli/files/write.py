@@ -48,7 +48,7 @@ _TEXTS = ("csv", "json")
 
 
 def check_target(target: str, sources: Sequence[str] = (), *, overwrite: bool = False) -> None:
-    """Raise early for a target that cannot be written or that is one of the sources.
+    """Raise early for an unwritable target, or one among the sources.
 
     Parameters
     ----------

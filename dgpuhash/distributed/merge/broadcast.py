@@ -67,7 +67,7 @@ def all_held(buffered: Sequence[BufferedRows], like: Any) -> Any:
 
 
 class MergeTaskExpr(PartitionExpr):
-    """Merge with tasks that depend on both sides alone, so that Dask can fuse them."""
+    """Merge in tasks of both sides alone, for Dask to fuse them."""
 
     @property
     def _meta(self) -> Any:

@@ -238,7 +238,7 @@ class ProbeTask:
                 release_arrow()
 
     def probe(self, sealed: Built) -> Probe:
-        """Return the run's probe, which tasks share so that it serves several at once."""
+        """Return the run's probe, shared by tasks to serve several at once."""
         marks = (sealed.marks or self.token) if self.tailed else ""
         assert sealed.descriptor is not None
         return _probe(self.plan, sealed.descriptor, marks)

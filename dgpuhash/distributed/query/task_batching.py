@@ -185,7 +185,7 @@ Function = Callable[..., Any]
 
 
 class WaitingTask:
-    """Task that has not begun, and the result that another task computed for it.
+    """Pending task, and its result if another task computed it.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ def used(chain: float) -> float:
 
 
 def chain_for(load: float) -> float | None:
-    """Return the mean chain whose slabs are used to a share; None where no chain is long enough."""
+    """Return the mean chain for a used share of slabs, or None if no chain is long enough."""
     chains = [step / 20 for step in range(1, 81)]
     return next((each for each in chains if used(each) >= load), None)
 
