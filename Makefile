@@ -65,7 +65,7 @@ docs: $(INSTALLED)          ## build the documentation and run its notebooks; EX
 kernels: $(INSTALLED)       ## lockstep tests of the kernels under ThreadSanitizer and AddressSanitizer; QUICK=1: fewer
 	QUICK=$(QUICK) scripts/kernels.sh
 
-compile: $(INSTALLED)       ## compile the kernels for every GPU architecture; ALL=1: every instance for each; needs no GPU
+compile: $(INSTALLED)       ## compile the kernels for every GPU architecture; ALL=1: every instance for each; QUICK=1: for three of them; needs no GPU
 	$(INSIDE) scripts/compile.py
 
 bench: $(INSTALLED)         ## measure the tables on this machine

@@ -1,7 +1,8 @@
 """Compiles the kernels for every GPU architecture with NVRTC; needs no GPU.
 
 For sm_90 every instance, for the others the widest words of each template; `--every`, or ALL=1 in
-the environment, takes every instance for all of them.
+the environment, takes every instance for all of them. QUICK=1 leaves out all but the oldest
+architecture, the newest and sm_90.
 
 Warnings, local memory (spills, stack frames), kernels over the register budget and blocks with more
 shared memory than the architecture has for one are failures.
@@ -36,6 +37,9 @@ SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 # Of each problem; a broken header breaks every instance that includes it, in the same words.
 SHOWN_LINES = 8
 SHOWN_PROBLEMS = 10
+
+# What a quick run compiles: the oldest, the one of all instances, the newest.
+QUICK = (min(ARCHITECTURES), FULL, max(ARCHITECTURES))
 
 # Parameters whose instances differ little.
 _ALIKE = re.compile(r"dg::u32|dg::u64|void|dg::Layout::\w+|dg::\w+Steps")
@@ -155,9 +159,15 @@ def shortened(problem: str) -> str:
     return "\n".join(telling[:SHOWN_LINES] + [f"… {hidden} more lines"] * (hidden > 0))
 
 
+def is_set(variable: str) -> bool:
+    """Whether the environment sets the variable to anything but 0."""
+    return os.environ.get(variable, "") not in ("", "0")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--arch", type=int, nargs="*", default=list(ARCHITECTURES))
+    architectures = QUICK if is_set("QUICK") else ARCHITECTURES
+    parser.add_argument("--arch", type=int, nargs="*", default=list(architectures))
     parser.add_argument("--match", default="", help="only instances whose name holds this text")
     parser.add_argument("--all", action="store_true", help="a row for every instance")
     parser.add_argument("--every", action="store_true", help="every instance for all of --arch")
@@ -169,7 +179,7 @@ def main() -> int:
     for expression, files, *_ in native().instances():
         if options.match in expression:
             programs[files].append(expression)
-    every = options.every or os.environ.get("ALL", "") not in ("", "0")
+    every = options.every or is_set("ALL")
     batches = [
         (files, sorted(launched)[first : first + PROGRAM_INSTANCES], arch)
         for files, names in programs.items()
