@@ -202,8 +202,8 @@ class TableSpec:
             raise SpecError(f"table kind {self.kind!r}; use one of {', '.join(map(repr, KINDS))}")
         if (self.value_dtype is None) != (self.kind in _WITHOUT_VALUES):
             raise SpecError(
-                f"a {self.kind} with values of {self.value_dtype}; only sets, ids and Bloom "
-                "filters have none"
+                f"a {self.kind} cannot have value_dtype={self.value_dtype}; sets, ids and Bloom "
+                "filters have no values, and all other tables have"
             )
         load = _number(self.max_load, "max_load")
         if not 0.01 <= load < 1:

@@ -208,8 +208,8 @@ class CudaBackend(Backend):
             data = self._as_cupy(data)
             if data.device.id != self._device():
                 raise DeviceError(
-                    f"an array on GPU {data.device.id} met work on GPU {self._device()}; copy it "
-                    f"there with cupy.asarray(x), or do all inside 'with "
+                    f"an array is on GPU {data.device.id} and the current GPU is {self._device()}; "
+                    f"copy the array there with cupy.asarray(x), or do all inside 'with "
                     f"cupy.cuda.Device({data.device.id})'"
                 )
         try:

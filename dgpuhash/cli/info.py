@@ -59,7 +59,7 @@ def info(
     console = Console()
     if index is not None:
         if scheduler is not None:
-            raise click.UsageError("INDEX is read here; leave out --scheduler, or INDEX")
+            raise click.UsageError("this process reads INDEX; leave out --scheduler, or INDEX")
         console.print(_saved(index))
         return
     console.print(_versions())

@@ -180,12 +180,14 @@ def _aggregated(rows: _Rows, name: str, call: inspect.BoundArguments, client: Cl
         and value is not no_default
     }
     if name in ("first", "last") and kept.pop("sort", None):
-        raise UnsupportedError(f"{name}(sort=True); sort the frame, and leave it out")
+        raise UnsupportedError(f"{name}(sort=True) is not supported; sort the frame")
     if name in ("apply", "transform") and not rows.group_keys:
-        raise UnsupportedError(f"{name} with group_keys=False")
+        raise UnsupportedError(f"{name} with group_keys=False is not supported")
     first = [kept.pop(label) for label in ("arg", "func") if label in kept]
     if any(isinstance(each, _IN_PIECES) for each in _each([*first, *kept.values()])):
-        raise UnsupportedError("an Aggregation in pieces; use the names of aggregates")
+        raise UnsupportedError(
+            "a dask.dataframe.Aggregation is not supported; use the names of aggregates"
+        )
     groups = rows.groups(client, ranges)
     made = getattr(groups, "agg" if name == "aggregate" else name)(*first, *args, **kept)
     if rows.sort and ranges is not None and made.npartitions == 1 < ranges:

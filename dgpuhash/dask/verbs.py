@@ -249,7 +249,7 @@ def _numbers(
 ) -> Any:
     del split_every
     if axis not in (0, "index"):
-        raise UnsupportedError(f"nunique of rows (axis={axis!r}), which needs no groups")
+        raise UnsupportedError(f"nunique with axis={axis!r} is not supported, only axis=0")
     with client.as_current():
         return nunique_lazily(frame, dropna=dropna, on_rounding=rounding_of(frame, client))
 
@@ -302,8 +302,9 @@ def _counts(
     if isinstance(values.dtype, pd.CategoricalDtype):
         categories = values.dtype.categories.dtype if has_known_categories(values) else "object"
         raise UnsupportedError(
-            "value_counts of categories, of which those without a row count too; to count the "
-            f"others, convert the column with {astype(categories)}"
+            "value_counts of a categorical column is not supported, because Dask also counts "
+            "categories without rows; to count the others, convert the column with "
+            f"{astype(categories)}"
         )
     ranges = hash_ranges(split_out)
     values = values.to_series() if isinstance(values, dd.Index) else values

@@ -41,7 +41,7 @@ _ON_GPU = "dask_cudf"
 # What ours has not, by the words with which it refuses it; and nothing without a cluster.
 _LACKED = (
     "groupbys of dgpuhash have no method ",
-    "an Aggregation in pieces",
+    "a dask.dataframe.Aggregation is not supported",
     "with group_keys=False",
     "Dask computes without a cluster here",
 )

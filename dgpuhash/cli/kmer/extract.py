@@ -163,7 +163,7 @@ def extract(
     targets = [output]
     if _MATE in output:
         if not are_pairs:
-            raise SpecError(f"{output} is of pairs by its {_MATE}; leave it out")
+            raise SpecError(f"{output} has a {_MATE}, which is for pairs; leave it out")
         targets = [output.replace(_MATE, mate) for mate in "12"]
     for target in targets:
         check_output(target, overwrite=overwrite)

@@ -321,8 +321,8 @@ class Outgoing:
         )
         if not fits:
             raise ShapeError(
-                f"{counts.tolist()} rows come, for which the given places have no room; give "
-                "contiguous columns of the kinds that are sent, and room for each rank's rows"
+                f"the output columns cannot receive {counts.tolist()} rows; give contiguous "
+                "columns of the dtypes that are sent, with room for each rank's rows"
             )
         return places
 

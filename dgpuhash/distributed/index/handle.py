@@ -422,8 +422,8 @@ class Handle:
                 if not self._refreshed(descriptor, error):
                     raise
         raise IndexChanged(
-            f"index {self.name!r} was changed {attempts} times while this call asked it; call "
-            "it again when its other clients have done what they do"
+            f"index {self.name!r} was changed {attempts} times while this call read it; call it "
+            "again when other clients have finished their changes"
         )
 
     def _refreshed(self, before: Descriptor, error: IndexLost | None = None) -> bool:

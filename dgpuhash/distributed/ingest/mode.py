@@ -74,8 +74,8 @@ class PlacementChoice:
                 )
             if unique is False:
                 raise SpecError(
-                    f"conflict={conflict!r} with unique=False; without conflict= answers have all "
-                    "rows of a key, with unique=True one"
+                    f"conflict={conflict!r} with unique=False; leave conflict= out to get all rows "
+                    "of a key, or give unique=True to get one"
                 )
             unique = True
         return cls(None if mode == AUTO else Placement(mode), rule, unique)

@@ -86,13 +86,13 @@ def shuffle_together(
 def _reachable(change: Change, acts: Sequence[RowOperation]) -> InputSpec:
     """Return the partitions; raise DataNotLocal if tasks must shuffle them."""
     if change.placement is not Placement.DISTRIBUTED:
-        raise DataNotLocal("rows go to no owners of keys")
+        raise DataNotLocal("the index is replicated or independent")
     if len(acts) != 1 or change.verb == "erase" or change.kept or change.lost is not None:
-        raise DataNotLocal("it is more than new rows")
+        raise DataNotLocal("the change does more than add rows")
     if change.verb == "upsert" and change.heavy:
         raise DataNotLocal("all workers have rows of the heavy keys")
     if not are_plain(change.meta):
-        raise DataNotLocal("columns are no plain arrays")
+        raise DataNotLocal("columns are not plain arrays")
     return partitions_spec(acts[0].partitions, change.meta)
 
 

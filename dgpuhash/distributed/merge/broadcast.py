@@ -236,9 +236,9 @@ def _copy_of(held: Sequence[BufferedRows], like: Any) -> Any:
     limit = memory_limit(worker) if frames.device == "cpu" else backend.get("cuda").memory()[1]
     if limit and nbytes > limit // COPY_SHARE:
         raise OutOfMemoryError(
-            f"a copy of {nbytes:,} bytes for each worker, of which {worker.address} has memory for "
-            f"{limit // COPY_SHARE:,}, a fourth of its {limit:,} bytes; leave build= out, and the "
-            "rows are distributed, or merge fewer rows and columns"
+            f"each worker would get a copy of {nbytes:,} bytes, and {worker.address} takes at most "
+            f"{limit // COPY_SHARE:,}, a fourth of its {limit:,}; leave build= out to distribute "
+            "the rows, or merge fewer rows and columns"
         )
     return all_held(held, like)
 

@@ -105,20 +105,20 @@ def probing_side(build: str, arguments: JoinArguments, partitions: Sequence[int]
     SpecError
         When `build` is not known.
     UnsupportedError
-        When the join tells of each row of the side that is to be stored.
+        When the join also returns unmatched rows of the requested build side.
     """
     if build not in BUILDS:
         raise SpecError(f"build={build!r}; use one of {', '.join(map(repr, BUILDS))}")
     joined = arguments.joined
     if build == "left" and (joined == "left" or arguments.how in ("semi", "anti")):
         raise UnsupportedError(
-            f"build='left' with how={arguments.how!r}: rows of the left side are told one by one, "
-            "so the right side is indexed; leave build= out"
+            f"build='left' with how={arguments.how!r}: the result has left rows without a match, "
+            "so the right side must be the build side; leave build= out"
         )
     if build == "right" and joined == "right":
         raise UnsupportedError(
-            f"build='right' with how={arguments.how!r}: rows of the right side are told one by "
-            "one, so the left side is indexed; leave build= out"
+            f"build='right' with how={arguments.how!r}: the result has right rows without a match, "
+            "so the left side must be the build side; leave build= out"
         )
     if build == "left" or joined == "right":
         return "right"

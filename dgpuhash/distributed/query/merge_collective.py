@@ -151,9 +151,9 @@ def _reachable(client: Client, plan: IndexMerge, left: Any) -> InputSpec:
     check_same_cluster(client, partitions, "rows")
     if not _everywhere(descriptor):
         if descriptor.placement is Placement.INDEPENDENT:
-            raise DataNotLocal("keys have no owners")
+            raise DataNotLocal("the index is replicated or independent")
         if not plan.plain:
-            raise DataNotLocal("columns are no plain arrays")
+            raise DataNotLocal("columns are not plain arrays")
     return partitions_spec(partitions, descriptor.meta)
 
 

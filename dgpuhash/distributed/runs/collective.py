@@ -110,7 +110,7 @@ def answers_of_ranges(
         on_cpu = frames_of(asked.plan.source).device == "cpu"
         needed = replace(needed, growth=_GROWTH if needed.growth else 0.0)
         if not on_cpu and any(asked.others):
-            raise DataNotLocal("states are no plain arrays")
+            raise DataNotLocal("states are not plain arrays")
         made = _run(client, shares, asked.ranges, needed, several=on_cpu)
     except (DataNotLocal, IndexLost, OutOfMemoryError) as error:
         # Tasks are made again where a worker is lost, and write what memory has no room for.

@@ -275,8 +275,8 @@ class ShardStore:
             raise IndexLost(f"this worker has no shard of the index: {why}; {REMEDY}")
         if shard.epoch > epoch:
             raise IndexChanged(
-                f"the index was changed (epoch {epoch} was asked for, the shard is at "
-                f"{shard.epoch}); make the merge anew with index.merge(…)"
+                f"the index was changed (epoch {epoch} was requested, the shard is at "
+                f"{shard.epoch}); call index.merge(…) again"
             )
         if shard.epoch < epoch:
             raise IndexLost(

@@ -83,7 +83,7 @@ def from_arrow(table: Any) -> Any:
             frame[label] = _with_categories(frame[label], of_categories, table.field(position).type)
     name = about.get("name")
     if not isinstance(name, str | None):
-        raise ValueError(f"the labels of the columns are said to be called {name!r}")
+        raise ValueError(f"the saved name of the column labels is {name!r}, not a string")
     return frame.set_axis(pd.Index(about["labels"], name=name), axis=1)
 
 
@@ -160,7 +160,7 @@ def _with_categories(series: Any, storage: str, kind: Any) -> Any:
     `storage` is the name of that dtype, and `kind` the column's Arrow type.
     """
     if not isinstance(series.dtype, pd.CategoricalDtype):
-        raise ValueError(f"column {series.name!r} is {series.dtype}, and said to have categories")
+        raise ValueError(f"column {series.name!r} is {series.dtype}, and was saved as categorical")
     categories = series.cat.categories
     dtype = pd.ArrowDtype(kind.value_type) if storage == "arrow" else _stored_dtype(storage)
     if categories.dtype == dtype:

@@ -141,7 +141,8 @@ def _of_grouper(frame: Any, key: pd.Grouper) -> GroupingKey:
     """Return the column or level of a pandas Grouper."""
     if key.freq is not None:
         raise UnsupportedError(
-            f"a pandas.{type(key).__name__} with freq=; give the Series {_spans(frame, key)}"
+            f"a pandas.{type(key).__name__} with freq= is not supported; give the Series "
+            f"{_spans(frame, key)}"
         )
     if key.level is not None:
         return _levels(frame.index, key.level)[0]

@@ -56,7 +56,7 @@ class AggregateMethods(ABC):
     def _of(self, how: str, engine: Any, **given: Any) -> Any:
         if engine is not None:
             raise UnsupportedError(
-                f"engine={engine!r} of {how}: kernels of this library aggregate; leave it"
+                f"engine={engine!r} of {how}: dgpuhash has one engine; leave engine= out"
             )
         return self._aggregated(how, Options(**given))
 
@@ -355,7 +355,7 @@ class GroupByBase(AggregateMethods):
             raise SpecError(f"Operation {func} does not support axis={kwargs['axis']}")
         for option in ("engine", "engine_kwargs"):
             if kwargs.pop(option, None) is not None:
-                raise UnsupportedError(f"{option}=: kernels of this library aggregate; leave it")
+                raise UnsupportedError(f"{option}=: dgpuhash has one engine; leave {option}= out")
         if func is list or isinstance(func, str):
             how: Any = func if isinstance(func, str) else "list"
             if how not in AGGREGATES and not hasattr(type(self), how):

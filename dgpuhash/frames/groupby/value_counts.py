@@ -128,8 +128,8 @@ def _binned(
     """
     if not np.iterable(bins) or isinstance(column.dtype, pd.CategoricalDtype):
         raise UnsupportedError(
-            f"value_counts of {column.dtype} with bins={bins!r}; give the edges of intervals, and "
-            "numbers"
+            f"value_counts of {column.dtype} with bins={bins!r} is not supported; give the edges "
+            "of the bins, and a column of numbers"
         )
     edges: Any = bins
     placed: Any = pd.cut(groups.kept(column), edges, include_lowest=True)

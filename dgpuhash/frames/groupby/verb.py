@@ -101,8 +101,8 @@ class TableGroupBy:
             raise AttributeError(name)
         if name in _OF_FUNCTIONS:
             raise UnsupportedError(
-                f"{name} of a {self._kind.library} frame; group frame.to_pandas()instead, which "
-                f"supports functions"
+                f"{name} is not supported for {self._kind.library} frames; group frame.to_pandas() "
+                "instead, which supports functions"
             )
         found = getattr(self._labelled if name in _LABELLED else self._groups, name)
         if isinstance(found, GroupBy):

@@ -85,8 +85,8 @@ class Aggregation:
             meta = host_like(meta)
         if not isinstance(meta, pd.DataFrame):
             raise UnsupportedError(
-                f"groups of {type(meta).__module__.partition('.')[0]} frames; give frames of "
-                "pandas or cuDF, such as .to_pandas() makes"
+                f"{type(meta).__module__.partition('.')[0]} frames are not supported; give pandas "
+                "or cuDF frames, such as .to_pandas() makes"
             )
         for option, value in (("dropna", dropna), ("sort", sort)):
             if not isinstance(value, bool):

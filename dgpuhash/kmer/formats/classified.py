@@ -35,9 +35,9 @@ def mates_targets(target: str | os.PathLike[str], *, paired: bool) -> list[str]:
     name = os.fspath(target)
     n = name.count(_MATE)
     if n > 1:
-        raise SpecError(f"{name} has {n} {_MATE}; write one, where the number of the mate is to be")
+        raise SpecError(f"{name} has {n} {_MATE}; write one, for the number of the mate")
     if n and not paired:
-        raise SpecError(f"{name} is of pairs by its {_MATE}; leave it out for single reads")
+        raise SpecError(f"{name} has a {_MATE}, which is for pairs; leave it out for single reads")
     return [name.replace(_MATE, f"_{mate}") for mate in "12"] if n else [name]
 
 

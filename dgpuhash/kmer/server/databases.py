@@ -255,7 +255,7 @@ def _batch_in(arrays: Arrays) -> Batch:
 
 def _bits(packed: np.ndarray, n: int) -> np.ndarray:
     if packed.shape != (-(-n // 8),):
-        raise SpecError(f"kept has other bits than the {n:,} targets; connect again")
+        raise SpecError(f"kept does not have a bit for each of {n:,} targets; connect again")
     return np.unpackbits(packed, count=n)
 
 

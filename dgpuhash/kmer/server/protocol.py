@@ -154,9 +154,9 @@ class Head:
             is_sound = len(shapes) == len(arrays) and fields.keys() == schema.fields.keys()
             is_sound &= all(type(fields[name]) is of for name, of in schema.fields.items())
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            raise BadMessage("a head is no head of a known message") from error
+            raise BadMessage("the header of a message is malformed") from error
         if not is_sound or not all(_is_array(name, *each, schema) for name, each in shapes.items()):
-            raise BadMessage(f"a message of the kind {kind!r} has other fields or arrays")
+            raise BadMessage(f"the fields or arrays of a message {kind!r} are malformed")
         return cls(kind, fields, shapes)
 
 
@@ -233,7 +233,7 @@ class Channel:
         """
         size = int.from_bytes(await self._reader.readexactly(4), "little")
         if size > most:
-            raise BadMessage(f"a head has {size:,} bytes, more than {most:,}")
+            raise BadMessage(f"the header of a message has {size:,} bytes, more than {most:,}")
         async with asyncio.timeout(STALL_SECONDS):
             text = await self._reader.readexactly(size)
         return Head.of(text, schemas)

@@ -125,8 +125,8 @@ def objects_as_dtype(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np
         if dtype.kind == "f" and isinstance(one, int | np.integer):
             raise _beside(what, one, _rounded(one, dtype))
         raise KeyTypeError(
-            f"{what} hold {one!r} at position {row}, which {dtype} does not; leave it out, or make "
-            "the table with another dtype (.astype would change or refuse it)"
+            f"{what} hold {one!r} at position {row}, which {dtype} cannot represent; leave it out, "
+            "or make the table with another dtype (.astype would change or refuse it)"
         )
     return made
 

@@ -37,8 +37,8 @@ class FilterSize(NamedTuple):
         sizes = [settings.pop(name, None) for name in cls._fields]
         if settings or any(type(size) is not int or size < 0 for size in sizes) or not sizes[0]:
             raise SpecError(
-                f"a filter with the settings {dict(spec.settings)}; BloomFilter(key_dtype, "
-                "capacity=) makes them"
+                f"no Bloom filter has the settings {dict(spec.settings)}; make one with "
+                "BloomFilter(key_dtype, capacity=)"
             )
         return cls(*sizes)
 

@@ -191,14 +191,14 @@ class _Column:
         kind = self._dtype.kind
         if kind == "f" and self._dtype.itemsize > 8:
             raise KeyTypeError(
-                f"{self._title} of dtype {self._dtype} are not reduced; convert them with "
+                f"{self._title} of dtype {self._dtype} cannot be reduced; convert them with "
                 ".astype('float64')"
             )
         allowed = _HOWS if kind in "biuf" else _OF_DATES if kind in "mM" else _OF_ANYTHING
         if how not in allowed:
             raise KeyTypeError(
-                f"{self._title} of dtype {self._dtype} have no {how}; there is "
-                f"{', '.join(allowed)}, and more of numbers (.view('int64') of dates)"
+                f"{self._title} of dtype {self._dtype} have no {how}; use one of "
+                f"{', '.join(allowed)}, or convert them to numbers (dates: .view('int64'))"
             )
         if how == "sum":
             return [("real", "real_sum") if kind == "f" else ("integer", "sum")]

@@ -356,8 +356,8 @@ def test_doubles_of_a_unique_key_are_refused(client: Client) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda frame: frame.assign(v=frame.v.astype(str)), "columns are no plain arrays"),
-        (lambda frame: frame.assign(v=pd.array(frame.v, dtype="Int64")), "no plain arrays"),
+        (lambda frame: frame.assign(v=frame.v.astype(str)), "columns are not plain arrays"),
+        (lambda frame: frame.assign(v=pd.array(frame.v, dtype="Int64")), "not plain arrays"),
     ],
 )
 def test_other_columns_take_tasks(

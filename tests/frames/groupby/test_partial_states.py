@@ -181,7 +181,9 @@ def test_categories_that_only_parts_know():
     with pytest.raises(UnsupportedError, match="as_known"):
         GroupPlan.of(meta, "k", how=how, observed=False)
     for wrong in (["x", "y", "z"], [1.5, 2, 3], [1, 2, None], [2**63, 1, 2]):
-        with pytest.raises(ColumnError, match=r"column 'v' of a part is .* int64 in the plan"):
+        with pytest.raises(
+            ColumnError, match=r"column 'v' is .* in a partition, and int64 in the plan"
+        ):
             plan.reduce(parts[0].assign(v=pd.Series(wrong)), 0)
     narrow = plan.reduce(parts[0].astype({"v": "int8"}), 0)
     pd.testing.assert_frame_equal(narrow, plan.reduce(parts[0], 0))

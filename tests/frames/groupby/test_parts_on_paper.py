@@ -161,7 +161,7 @@ def test_no_rows_and_refusals():
     states = folding(plan)
     states.fold(plan.reduce(frame, 0))
     assert states.result().dtypes.to_dict() == plan.meta.dtypes.to_dict()
-    with pytest.raises(UnsupportedError, match="apply of groups of cuDF"):
+    with pytest.raises(UnsupportedError, match="apply is not supported for groups of cuDF"):
         GroupPlan.of(frame, "k", how=Verb("apply", (len,)))
     with pytest.raises(SpecError):
         GroupPlan.of(frame, [], how=Verb("size")).reduce(DataFrame(FRAME), 0)

@@ -316,7 +316,7 @@ def test_extract_takes_the_reads_that_were_classified(indexes, written, tmp_path
         ([none, *pairs, "--taxa", 0], "none, lines from 1 on: no calls"),
         ([calls, *pairs, "--taxa", "562+"], "taxa with + need a taxonomy"),
         ([calls, *pairs, "--taxa", "x"], "'x' is not a taxid; write taxids such as 562"),
-        ([calls, READS[0], "--taxa", 0, "-o", "a#.fq"], "a#.fq is of pairs by its #"),
+        ([calls, READS[0], "--taxa", 0, "-o", "a#.fq"], "a#.fq has a #, which is for pairs"),
     ):
         outputs = [] if "-o" in given else ["-o", out]
         error = run("extract", *given, *outputs, code=2)

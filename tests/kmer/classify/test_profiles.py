@@ -222,7 +222,10 @@ def test_names_of_reads_fit_them_and_nothing_is_half(taxonomy, reads, tmp_path):
     folder, _ = reads
     found = classified(taxonomy, folder / "r1.fq")
     calls = tmp_path / "calls"
-    for name, said in (("a#.fq", r"a#\.fq is of pairs by its #"), ("#b#", "#b# has 2 #; write")):
+    for name, said in (
+        ("a#.fq", r"a#\.fq has a #, which is for pairs"),
+        ("#b#", "#b# has 2 #; write"),
+    ):
         with pytest.raises(SpecError, match=said):
             found.write(calls, classified=tmp_path / name)
     (tmp_path / "cut.fq").write_text((folder / "r1.fq").read_text() + "@cut\nACGT\n+\n")
@@ -290,7 +293,7 @@ def test_samples_have_profiles_of_their_own_and_one_table(index, tmp_path):
         (["--krona", tmp_path / "k"], "--krona"),
         (["--classified-out", tmp_path / "k"], "--classified-out"),
         (["--biom", tmp_path / "{sample}"], "--biom has a column for each sample; leave {sample}"),
-        (["--classified-out", tmp_path / "{sample}#"], "one# is of pairs by its #"),
+        (["--classified-out", tmp_path / "{sample}#"], "one# has a #, which is for pairs"),
         (["--cami", tmp_path / "{sample}", "--krona", tmp_path / "{sample}"], "two outputs go to"),
         (["--biom", tmp_path / "b"], "exists already"),
     ):

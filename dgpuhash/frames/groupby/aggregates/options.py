@@ -113,7 +113,7 @@ def options_of(how: str, given: dict[str, Any], positional: tuple[Any, ...] = ()
     given = {**dict(zip(known, positional, strict=False)), **given}
     for name in ("engine", "engine_kwargs"):
         if given.pop(name, None) is not None:
-            raise UnsupportedError(f"{name}= of {how}: kernels of this library aggregate; leave it")
+            raise UnsupportedError(f"{name}= of {how}: dgpuhash has one engine; leave {name}= out")
     unknown = [name for name in given if name not in known]
     if unknown or len(positional) > len(known):
         raise TypeError(
@@ -178,8 +178,8 @@ def check_aggregate(values: Values, how: str) -> None:
         raise AggregateTypeError(message.format(how=how, dtype=values.dtype))
     if how not in _OFFERED.get(values.kind, {how}):
         raise UnsupportedError(
-            f"{how} of {values.dtype}; there is {', '.join(sorted(_OFFERED[values.kind]))}, and "
-            "more of numbers: convert it with .astype"
+            f"{how} of {values.dtype} is not supported; use one of "
+            f"{', '.join(sorted(_OFFERED[values.kind]))}, or convert it to numbers with .astype"
         )
 
 

@@ -340,7 +340,9 @@ def _keys(frame: Any, key: Any) -> list[GroupingKey]:
     import cudf
 
     if isinstance(key, pd.Grouper | cudf.Grouper):
-        raise UnsupportedError("a Grouper; give a label, or for a freq= the Series of the periods")
+        raise UnsupportedError(
+            "a Grouper is not supported; give a label, or in place of freq= a Series of the periods"
+        )
     if isinstance(key, Mapping):
         key = cudf.Series(list(key.values()), index=list(key))
     if isinstance(key, pd.Series):

@@ -381,7 +381,8 @@ def check_aggregate(values: CudfValues, how: str) -> None:
     if values.kind in {"text", "category"}:
         raise AggregateTypeError(f"{values.dtype} type does not support {how} operations")
     raise UnsupportedError(
-        f"{how} of {values.dtype}; there is {', '.join(sorted(_OFFERED[values.kind]))}"
+        f"{how} of {values.dtype} is not supported; use one of "
+        f"{', '.join(sorted(_OFFERED[values.kind]))}"
     )
 
 

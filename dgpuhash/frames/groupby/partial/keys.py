@@ -82,8 +82,8 @@ def as_dtype(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
         reason = f" ({error})"
     if reason:
         raise ColumnError(
-            f"column {label!r} of a part is {column.dtype}, and {dtype} in the plan{reason}; give "
-            "all parts one dtype with .astype"
+            f"column {label!r} is {column.dtype} in a partition, and {dtype} in the plan{reason}; "
+            "give all partitions one dtype with .astype"
         )
     return made
 
@@ -97,18 +97,18 @@ def _with_categories(column: pd.Series, dtype: Any, label: Any) -> pd.Series:
         places = dtype.categories.get_indexer(own)
         if (np.diff(places[places >= 0]) < 0).any():
             raise ColumnError(
-                f"column {label!r} of a part has the ordered categories "
-                f"{reprlib.repr(own.tolist())}, and those of the frame's meta are "
-                f"{reprlib.repr(dtype.categories.tolist())}; give all parts one order, or none "
-                "with .cat.as_unordered()"
+                f"column {label!r} has the ordered categories {reprlib.repr(own.tolist())} in a "
+                "partition, and those of the frame's meta are "
+                f"{reprlib.repr(dtype.categories.tolist())}; give all partitions one order, or "
+                "none with .cat.as_unordered()"
             )
     made = column.cat.set_categories(dtype.categories, ordered=dtype.ordered)
     lost = column[made.isna() & column.notna()]
     if len(lost):
         raise ColumnError(
-            f"column {label!r} of a part has the category {lost.iloc[0]!r}, and those of the "
+            f"column {label!r} has the category {lost.iloc[0]!r} in a partition, and those of the "
             f"frame's meta are {reprlib.repr(dtype.categories.tolist())}; make the categories "
-            f"unknown to Dask with .cat.as_unknown(), so that all are read from the partitions"
+            "unknown to Dask with .cat.as_unknown(), so that all are read from the partitions"
         )
     return made
 
@@ -182,9 +182,9 @@ def _other(own: Any, like: Any) -> pd.Index | None:
     made = in_dtype(given, known.dtype)
     if made is None:
         raise ColumnError(
-            f"column {like.name!r} of a part has the categories {reprlib.repr(given.tolist())}, "
-            f"and those of the frame's meta are of {known.dtype}; make the categories unknown to "
-            f"Dask with .cat.as_unknown(), so that all are read from the partitions"
+            f"column {like.name!r} has the categories {reprlib.repr(given.tolist())} in a "
+            f"partition, and those of the frame's meta are {known.dtype}; make the categories "
+            "unknown to Dask with .cat.as_unknown(), so that all are read from the partitions"
         )
     return made
 

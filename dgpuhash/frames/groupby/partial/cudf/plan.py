@@ -186,8 +186,8 @@ class CudfPlan(GroupPlan, library="cudf"):
         """Return an empty frame like the parts; see `GroupPlan.without_rows`."""
         if not hasattr(CudfGroupBy, verb.name):
             raise UnsupportedError(
-                f"{verb.name} of groups of cuDF frames; convert the frame with .to_pandas(), or "
-                "with .to_backend('pandas') of Dask"
+                f"{verb.name} is not supported for groups of cuDF frames; convert the frame with "
+                ".to_pandas(), or a Dask frame with .to_backend('pandas')"
             )
         return meta.iloc[:0]
 
@@ -392,8 +392,8 @@ class CudfPlan(GroupPlan, library="cudf"):
             frame = frames_named("cudf").conform(column.to_frame(0), like.to_frame(0))
         except ColumnError as error:
             raise ColumnError(
-                f"column {label!r} of a part is {column.dtype}, and {dtype} in the plan; give all "
-                "parts one dtype with .astype"
+                f"column {label!r} is {column.dtype} in a partition, and {dtype} in the plan; give "
+                "all partitions one dtype with .astype"
             ) from error
         return frame[0].rename(column.name)
 
