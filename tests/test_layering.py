@@ -29,7 +29,7 @@ MOST_CODE = {
     "frames": 15_751,
     "tables": 11_771,
     "kmer": 11_315,
-    "bench": 8_882,
+    "bench": 9_075,
     "cli": 3_742,
     "backend": 1_670,
     "dask": 710,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ class _Tool:
 
     def builds(self, inputs: Inputs, compare: bool) -> Task:
         """Return the task that builds a database, checked by its calls."""
-        task = self.calls(inputs, "plain") if compare else None
+        task = self.calls(inputs, inputs.reads("plain")) if compare else None
 
         def answer() -> Any:
             if task is None:
@@ -111,8 +111,8 @@ class _Tool:
 
         return Task(self.library, self.build, self.made, answer, self.before)
 
-    def calls(self, inputs: Inputs, kind: str) -> Task:
-        """Return the task that calls all pairs, building the database first if needed."""
+    def calls(self, inputs: Inputs, reads: tuple[Path, Path]) -> Task:
+        """Return the task that calls the pairs of files, building the database if needed."""
         target = inputs.folder / f"{self.library.split()[0]}.calls"
         report = target.with_suffix(".report")
 
@@ -125,7 +125,7 @@ class _Tool:
 
         return Task(
             self.library,
-            (self.call(inputs.reads(kind), target),),
+            (self.call(reads, target),),
             (target, report),
             lambda: Calls.read(target, self.columns, self.sep),
             before,
@@ -151,8 +151,16 @@ def classifying(
     tools = _tools(inputs, rule, device, compare, metacache)
     return Question(
         "classify", rule, kind, inputs.pairs, reading("pairs", inputs.reads(kind)),
-        tuple(tool.calls(inputs, kind) for tool in tools), _differing,
+        tuple(tool.calls(inputs, inputs.reads(kind)) for tool in tools), _differing,
     )  # fmt: skip
+
+
+def mapped_kraken2(inputs: Inputs, reads: tuple[Path, Path]) -> Task:
+    """Return the task of Kraken 2 that calls the pairs of files with its table mapped."""
+    task = _kraken2(inputs).calls(inputs, reads)
+    program, *arguments = task.commands[0]
+    command = (program, "--memory-mapping", *arguments)
+    return replace(task, library=f"{task.library} --memory-mapping", commands=(command,))
 
 
 def _differing(one: Calls | None, other: Calls | None) -> tuple[int, int]:

@@ -28,6 +28,9 @@ _FRAGMENT = 500
 _DIFFERING = 100
 _SLICE = 2**24
 _LINE = 80
+# A name is one letter and this many digits, so all records have one length.
+_DIGITS = 10
+_QUALITY = ord("I")
 # Of reads of which one letter in a hundred differs.
 _LEAST_CALLED, _LEAST_RIGHT = 0.9, 0.9
 _ACGT = np.frombuffer(b"ACGT", np.uint8)
@@ -120,10 +123,13 @@ class Pairs:
 
     def first(self, pairs: int) -> Pairs:
         """Return the first ones."""
-        end = pairs * READ_LETTERS
-        return Pairs(
-            self.letters[:end], self.mates[:end], self.offsets[: pairs + 1], self.sources[:pairs]
-        )
+        return self.between(0, pairs)
+
+    def between(self, first: int, end: int) -> Pairs:
+        """Return a range of the pairs."""
+        letters = slice(first * READ_LETTERS, end * READ_LETTERS)
+        offsets = self.offsets[: end - first + 1]
+        return Pairs(self.letters[letters], self.mates[letters], offsets, self.sources[first:end])
 
 
 class Mutants(Inputs):
@@ -223,6 +229,26 @@ def pairs_of(genomes: Genomes, pairs: int, seed: int = 42) -> Pairs:
     _differ(backend, letters, seed + 1)
     _differ(backend, mates, seed + 2)
     return Pairs(letters, mates, offsets, sources)
+
+
+def write_pairs(drawn: Pairs, stem: Path, first: int = 0) -> tuple[Path, Path]:
+    """Write the FASTQ of pairs, numbered from `first` on; return both files."""
+    paths = stem.with_suffix(".1.fq"), stem.with_suffix(".2.fq")
+    put_back = backends.get(None, drawn.letters).to_host
+    tens = 10 ** np.arange(_DIGITS - 1, -1, -1, dtype=np.int64)
+    names = (np.arange(first, first + len(drawn))[:, None] // tens % 10 + ord("0")).astype(np.uint8)
+    for path, side in zip(paths, (drawn.letters, drawn.mates), strict=True):
+        letters = put_back(side).reshape(-1, READ_LETTERS)
+        lines = np.full((len(drawn), _DIGITS + 2 * READ_LETTERS + 7), ord("\n"), np.uint8)
+        lines[:, :2] = np.frombuffer(b"@r", np.uint8)
+        end = 2 + _DIGITS
+        lines[:, 2:end] = names
+        lines[:, end + 1 : end + 1 + READ_LETTERS] = letters
+        end += 1 + READ_LETTERS
+        lines[:, end + 1] = ord("+")
+        lines[:, end + 3 : -1] = _QUALITY
+        path.write_bytes(lines.tobytes())
+    return paths
 
 
 def require_right(rule: str, genomes: Genomes, sources: Any, taxids: Any) -> None:

@@ -17,12 +17,10 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.letters import (
-    READ_LETTERS,
-    Genomes,
     Mutants,
-    Pairs,
     pairs_of,
     require_right,
+    write_pairs,
 )
 from dgpuhash.bench.kmer.on_device import INDEXES
 from dgpuhash.bench.kmer.programs import Spent, figure_row
@@ -31,9 +29,6 @@ from dgpuhash.kmer import read_pairs, read_sequences
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS
 
 _SEED = 42
-# A name is one letter and so many digits, so all records have one length.
-_DIGITS = 10
-_QUALITY = ord("I")
 _OVERLAP = 30
 _KIBIBYTE = 1024
 # Reads that are called again by themselves.
@@ -122,7 +117,7 @@ class _Shares:
             drawn = pairs_of(variant, own, _SEED + 3 * number)
             sources.append(backend.to_host(drawn.sources))
             first = sum(map(len, sources[:-1]))
-            self.reads.append(_written(variant, drawn, first, mutants.folder / f"{number:04}"))
+            self.reads.append(write_pairs(drawn, mutants.folder / f"{number:04}", first))
         self.sources = np.concatenate(sources)
 
     def of(self, worker: int) -> slice:
@@ -223,25 +218,6 @@ class _Run:
         what = {"n": n, "verb": verb, "input": "plain", "library": "dgpuhash", **where}
         most = max(self._workers.gather_each(_peak_nbytes))
         return figure_row(what, replace(spent, nbytes=most), floor)
-
-
-def _written(variant: Genomes, drawn: Pairs, first: int, stem: Path) -> tuple[Path, Path]:
-    """Write the FASTQ of pairs, numbered from `first` on; return both files."""
-    paths = stem.with_suffix(".1.fq"), stem.with_suffix(".2.fq")
-    tens = 10 ** np.arange(_DIGITS - 1, -1, -1, dtype=np.int64)
-    names = (np.arange(first, first + len(drawn))[:, None] // tens % 10 + ord("0")).astype(np.uint8)
-    for path, side in zip(paths, (drawn.letters, drawn.mates), strict=True):
-        letters = variant.backend.to_host(side).reshape(-1, READ_LETTERS)
-        lines = np.full((len(drawn), _DIGITS + 2 * READ_LETTERS + 7), ord("\n"), np.uint8)
-        lines[:, :2] = np.frombuffer(b"@r", np.uint8)
-        end = 2 + _DIGITS
-        lines[:, 2:end] = names
-        lines[:, end + 1 : end + 1 + READ_LETTERS] = letters
-        end += 1 + READ_LETTERS
-        lines[:, end + 1] = ord("+")
-        lines[:, end + 3 : -1] = _QUALITY
-        path.write_bytes(lines.tobytes())
-    return paths
 
 
 def _read_genomes(device: str, rank: int, files: Sequence[Sequence[Path]]) -> float:

@@ -19,6 +19,8 @@ from dgpuhash.bench.kmer.on_device import LETTERS, OnDevice
 from dgpuhash.bench.kmer.on_workers import weak_scaling
 from dgpuhash.bench.kmer.programs import Question, Spent, figure_row, installed, on_cores
 from dgpuhash.bench.kmer.programs import threads as threads_of
+from dgpuhash.bench.kmer.serving import PAIRS as SERVED_PAIRS
+from dgpuhash.bench.kmer.serving import serve_rows
 from dgpuhash.bench.options import Devices, Option, PoolSize, Protocol, Turns
 from dgpuhash.bench.workers.cluster import check_counts, counts_for
 from dgpuhash.errors import SpecError
@@ -27,7 +29,8 @@ from dgpuhash.kmer.cluster import MODES
 QUESTIONS = ("count", *(f"{verb}-{rule}" for rule in RULES for verb in ("build", "classify")))
 CONSTRUCTIONS = tuple(f"construction-{rule}" for rule in RULES)
 SCALINGS = tuple(f"scaling-{rule}" for rule in RULES)
-ALL_QUESTIONS = (*QUESTIONS, *CONSTRUCTIONS, *SCALINGS)
+SERVINGS = tuple(f"serve-{rule}" for rule in RULES)
+ALL_QUESTIONS = (*QUESTIONS, *CONSTRUCTIONS, *SERVINGS, *SCALINGS)
 CONSTRUCTED_LETTERS = 2_200_000_000
 KINDS = ("plain", "gz", LETTERS)
 # In the memory of a GPU a batch has more.
@@ -79,20 +82,21 @@ def run(
     one letter in a hundred is drawn anew, as give `letters`; programs have these as files.
 
     Scalings are builds and calls on the workers of a cluster, of which each adds as many letters
-    and pairs; see `dgpuhash.bench.kmer.on_workers`.
+    and pairs; see `dgpuhash.bench.kmer.on_workers`. Servings are calls by a server that clients
+    ask; see `dgpuhash.bench.kmer.serving`.
 
     Parameters
     ----------
     backend : Backend
         Of this package's command; other programs use the CPU.
     questions : sequence of str, optional
-        Questions; default: all but constructions and scalings.
+        Questions; default: all but constructions, servings and scalings.
     kinds : sequence of {"plain", "gz", "letters"}, optional
         How genomes and reads are stored: in files, or as letters on the device; default: all.
         Databases are built from plain files.
     pairs : int, optional
-        Pairs of reads to make; default: 500,000, of letters on a GPU 2**22, and of a worker with
-        a GPU 2**20.
+        Pairs of reads to make; default: 500,000, of letters on a GPU 2**22, of a worker with a
+        GPU 2**20, and of a server's client 1,000,000.
     letters : int, optional
         Letters of a construction, or of each worker, at least; default: 2,200,000,000, or all
         genomes once.
@@ -134,7 +138,7 @@ def run(
     data = data_folder()
     if compare:
         names = [name for each in questions or QUESTIONS for name in PEERS.get(each, ())]
-        installed(dict.fromkeys([*names, "wgsim"]))
+        installed(dict.fromkeys([*names, *(["wgsim"] if names else [])]))
     if metacache is not None and shutil.which(metacache) is None:
         raise SpecError(f"--metacache {metacache}: no such program; give the path of MetaCache's")
     repeats = repeats or (_QUICK_REPEATS if quick else REPEATS)
@@ -151,6 +155,12 @@ def run(
             for name in questions or QUESTIONS:
                 verb, _, rule = name.partition("-")
                 if name in SCALINGS:
+                    continue
+                if name in SERVINGS:
+                    most = pairs or (QUICK_PAIRS if quick else SERVED_PAIRS)
+                    yield from serve_rows(
+                        backend, inputs, rule, pairs=most, repeats=repeats, compare=compare
+                    )
                     continue
                 for kind in kinds or KINDS:
                     if verb == "construction":

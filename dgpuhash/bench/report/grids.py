@@ -275,7 +275,8 @@ def _kmers(rows: Sequence[Row]) -> Iterator[Grid]:
     answers that differ |  | 0
     GiB at most | 1 | 1
     """
-    alone = [row for row in rows if "workers" not in row]
+    served = [row for row in rows if row["verb"] == "serve"]
+    alone = [row for row in rows if "workers" not in row and row["verb"] != "serve"]
     for of_table in dict.fromkeys(map(_of_kmers, alone)):
         verb, rule, n, on_device, threads = of_table
         own = [row for row in alone if _of_kmers(row) == of_table]
@@ -290,6 +291,19 @@ def _kmers(rows: Sequence[Row]) -> Iterator[Grid]:
             ("answers that differ", _differing),
             ("GiB at most", _gibibytes),
         )  # fmt: skip
+    for rule, threads in dict.fromkeys((row["rule"], row["threads"]) for row in served):
+        yield listing(
+            f"calls by a server by the rule of {rule}, milliseconds, {threads} threads",
+            [row for row in served if (row["rule"], row["threads"]) == (rule, threads)],
+            ("pairs", lambda row: f"{row['n']:,}"), "case", "clients",
+            ("program", lambda row: row["library"]),
+            ("median", lambda row: _milliseconds_of(row["seconds"])),
+            ("slowest", lambda row: _milliseconds_of(row["slowest"]) if "slowest" in row else ""),
+            ("index in the client's process", _beside_floor),
+            ("CPU", lambda row: _milliseconds_of(row["amount"])),
+            ("not installed", lambda row: row.get("absent", "")),
+            ("answers that differ", _differing), ("GiB", _gibibytes),
+        )  # fmt: skip
     on_workers = sorted((row for row in rows if "workers" in row), key=lambda row: row["mode"])
     for verb, rule in dict.fromkeys((row["verb"], row["rule"]) for row in rows if "workers" in row):
         yield listing(
@@ -300,6 +314,14 @@ def _kmers(rows: Sequence[Row]) -> Iterator[Grid]:
             ("efficiency", lambda row: _efficiency(row) if "efficiency" in row else ""),
             ("GiB of a worker at most", _gibibytes),
         )  # fmt: skip
+
+
+def _milliseconds_of(seconds: float) -> str:
+    return f"{1000 * seconds:.3g}"
+
+
+def _beside_floor(row: Row) -> str:
+    return f"{_milliseconds_of(row['floor'])} ({row['seconds'] / row['floor']:.2f} times)"
 
 
 def _of_kmers(row: Row) -> tuple[str, str, int, bool, int]:

@@ -197,6 +197,6 @@ def test_the_command_has_every_question() -> None:
         for each in main.commands["bench"].commands["kmer"].params  # type: ignore[attr-defined]
         if isinstance(each.type, click.Choice)
     }
-    assert choices["questions"] == run.QUESTIONS + run.CONSTRUCTIONS + run.SCALINGS
+    assert choices["questions"] == run.ALL_QUESTIONS
     assert choices["modes"] == MODES
     assert choices["kinds"] == run.KINDS
