@@ -23,8 +23,8 @@ test: $(INSTALLED)          ## run the tests and the docstrings' examples
 methods: $(INSTALLED)       ## run the tests that all methods of tables have in common, with each of them
 	MARKS=methods scripts/test tests/tables
 
-exhaustive: $(INSTALLED)    ## interrupt changes at every line, and fill small workers, where `make test` takes some cases
-	MARKS=exhaustive scripts/test tests/frames tests/tables tests/distributed/groupby
+exhaustive: $(INSTALLED)    ## interrupt changes at every line, fill small workers, kill at more moments, where `make test` takes some cases
+	MARKS=exhaustive scripts/test tests/frames tests/tables tests/distributed
 
 genomes: $(INSTALLED)       ## count the k-mers of whole genomes, as DGPUHASH_KMER_DATA (default: ../shared/kmer) has them
 	MARKS=genomes scripts/test tests/kmer

@@ -69,7 +69,7 @@ def test_a_merge_from_before_a_change_raises(threads, frame):
     with DistributedIndex.build(frame, on="k", client=threads) as index:
         before = index.merge(frame)
         index.insert(frame[:1])
-        with pytest.raises(IndexChanged, match="anew"):
+        with pytest.raises(IndexChanged, match="again"):
             before.compute()
         assert len(index.merge(frame).compute()) > 0
 

@@ -89,7 +89,7 @@ def test_workers_join_and_leave(frame, probes):
         assert 0 < moved < 3000
         assert_same(rows_of(index, probes), wanted_of(frame, probes))
         assert len(other) == 3000
-        with pytest.raises(IndexChanged, match="anew"):
+        with pytest.raises(IndexChanged, match="again"):
             lazy.compute()
         assert other.insert(frame[:7]) == 7
         assert other.erase({"city": ["Oslo"], "hour": [3]}) > 0
@@ -226,8 +226,14 @@ def test_killed_in_the_middle_of_a_rebalance(nannied, frame, probes, tmp_path, v
         assert_same(rows_of(index, probes), wanted_of(frame, probes))
 
 
-@pytest.mark.parametrize("way", ["source", "save"])
-@pytest.mark.parametrize("mode", ["independent", "heavy"])
+@pytest.mark.parametrize(
+    ("mode", "way"),
+    [
+        ("independent", "source"), ("heavy", "save"),
+        *(pytest.param(*each, marks=pytest.mark.exhaustive)
+          for each in (("independent", "save"), ("heavy", "source"))),
+    ],
+)  # fmt: skip
 def test_only_lost_rows_without_an_owner_are_read_again(tmp_path, frame, probes, mode, way):
     on = ["city", "hour"]
     if mode == "heavy":

@@ -134,7 +134,7 @@ def test_inserts_and_erases(client, left, right, mode):
         other = DistributedIndex.open(index.name, client)
         assert index.insert(lazy(right[:40], 3)) == 40
         now = pd.concat([right, right[:40]], ignore_index=True)
-        with pytest.raises(IndexChanged, match="anew"):
+        with pytest.raises(IndexChanged, match="again"):
             before.compute()
         assert len(other.lookup([50])) == (now["k"] == 50).sum()
         assert_same(other.merge(lazy(left, 3)).compute(), left.merge(now, on="k"))

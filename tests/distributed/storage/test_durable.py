@@ -587,7 +587,7 @@ def check_batches(index: DistributedIndex, acknowledged: int) -> None:
     assert set(found) == {50}
 
 
-@pytest.mark.parametrize("moment", [3, 8])
+@pytest.mark.parametrize("moment", [pytest.param(3, marks=pytest.mark.exhaustive), 8])
 def test_workers_and_client_are_killed_while_they_insert(threads, tmp_path, moment):
     acknowledged = kill_at(moment, tmp_path / "log", "own", tmp_path)
     with DistributedIndex.load(tmp_path / "log", threads, durable=tmp_path / "log") as loaded:
@@ -598,7 +598,9 @@ def test_workers_and_client_are_killed_while_they_insert(threads, tmp_path, mome
         assert len(loaded) == rows + 1
 
 
-@pytest.mark.parametrize("moment", [2, 5, 9])
+@pytest.mark.parametrize(
+    "moment", [2, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (5, 9))]
+)
 def test_a_client_is_killed_while_it_inserts(tmp_path, moment):
     with cluster_of(2, processes=True) as client:
         acknowledged = kill_at(moment, tmp_path / "log", client.scheduler.address, tmp_path)

@@ -250,7 +250,7 @@ def history(table, seed, keys):
                 rows[int(key)].append(((begin, end), row))
 
     def work(client):
-        for number in range(5):
+        for number in range(3):
             call(100 * seed + 10 * client + number)
 
     clients = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -270,7 +270,7 @@ def test_histories_of_clients_are_linear(client, kind):
         stored: dict[int, tuple[int, ...]] = {}
         for seed in range(2):
             rows = history(table, seed, keys)
-            assert sum(map(len, rows.values())) == 4 * 5 * 60
+            assert sum(map(len, rows.values())) == 4 * 3 * 60
             if kind == "map":
                 after, there = table.find(np.arange(keys))
                 left = [(int(one),) if ok else () for one, ok in zip(after, there, strict=True)]

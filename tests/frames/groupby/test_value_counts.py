@@ -86,7 +86,7 @@ def test_what_is_refused():
         groups.value_counts(["key"])
     with pytest.raises(SpecError, match="do not exist"):
         groups.value_counts(["none"])
-    with pytest.raises(UnsupportedError, match="give the edges of intervals"):
+    with pytest.raises(UnsupportedError, match="give the edges of the bins"):
         groups["number"].value_counts(bins=3)
     with pytest.raises(UnsupportedError, match="select it with"):
         groups.value_counts(bins=[1, 2])
