@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -340,7 +342,13 @@ def check_codes(codes: Any, strange: int, first: int = 0) -> None:
 
 def _count(backend: Backend, codes: Any, counted: Any) -> None:
     """Launch a count of rows that may store, plus `_STRANGE` for each invalid code."""
-    backend.run(kernel_named("op_counts"), len(codes), ops=codes, counted=counted)
+    rows = len(codes)
+    _counter(backend)(rows, codes, counted, rows)
+
+
+@functools.cache
+def _counter(backend: Backend) -> Callable[..., None]:
+    return backend.bound(kernel_named("op_counts"))
 
 
 def values_missing(stored: int) -> SpecError:

@@ -181,7 +181,7 @@ class Recipe(RecipeContents):
             return key, value
         return np.dtype(np.uint64), np.dtype(np.uint64)
 
-    @property
+    @cached
     def types(self) -> str:
         """C++ types of key and value words, as template arguments."""
         return f"{name_of_word(self.plan.key)},{name_of_word(self.plan.value)}"

@@ -223,7 +223,7 @@ def test_an_old_epoch_is_refused(frame):
     carry(shards, insert, [frame])
     assert len(stored(shards, build)) == 200
     apply(shards, insert)
-    with pytest.raises(IndexLost, match="anew"):
+    with pytest.raises(IndexLost, match="again"):
         stored(shards, build)
 
 

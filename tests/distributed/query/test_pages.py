@@ -181,7 +181,7 @@ def test_a_change_between_two_pages_raises(threads, monkeypatch):
         worker.handlers["dgpuhash_match"] = changing
         try:
             merged = threads.compute(index.merge(pd.DataFrame({"k": [7]})), workers=[asker])
-            with pytest.raises(IndexLost, match="anew"):
+            with pytest.raises(IndexLost, match="again"):
                 merged.result(timeout=120)
         finally:
             worker.handlers["dgpuhash_match"] = handler

@@ -36,7 +36,7 @@ OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets":
         (lambda: HashSet("i4,("), errors.KeyTypeError, "such as 'int64'"),
         (lambda: HashMap("i8", [("a", "i4")] * 2), errors.KeyTypeError, "such as 'int64'"),
         (lambda: HashSet(None), errors.KeyTypeError, "such as 'int64'"),
-        (lambda: HashMap("i8", None), errors.SpecError, "only sets"),
+        (lambda: HashMap("i8", None), errors.SpecError, "filters have no values"),
         (lambda: HashSet("M8"), errors.KeyTypeError, r"\[ns\]"),
         (lambda: HashMap("i8", "object"), errors.KeyTypeError, "row number"),
         (lambda: HashMap("i8", "S0"), errors.KeyTypeError, "fixed-size"),
