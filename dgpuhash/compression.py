@@ -45,7 +45,7 @@ def compression_of(head: bytes) -> str | None:
     return next((kind for kind, start in _STARTS.items() if head.startswith(start)), None)
 
 
-def decompressed(stream: BinaryIO, kind: str, chunk_nbytes: int = CHUNK_NBYTES) -> Iterator[bytes]:
+def decompress(stream: BinaryIO, kind: str, chunk_nbytes: int = CHUNK_NBYTES) -> Iterator[bytes]:
     """Yield the content of all frames or members of a compressed file, a block at a time.
 
     Zeros between and behind frames are padding. A file that was cut between two frames cannot be
@@ -182,7 +182,7 @@ class DecompressedStream(io.RawIOBase):
     Parameters
     ----------
     stream, kind
-        As those of `decompressed`.
+        As those of `decompress`.
 
     Examples
     --------
@@ -193,7 +193,7 @@ class DecompressedStream(io.RawIOBase):
     """
 
     def __init__(self, stream: BinaryIO, kind: str) -> None:
-        self._texts = decompressed(stream, kind)
+        self._texts = decompress(stream, kind)
         self._text = memoryview(b"")
 
     def readable(self) -> bool:

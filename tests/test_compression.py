@@ -12,7 +12,7 @@ import struct
 import pytest
 from kmer.workers.texts import bgzf
 
-from dgpuhash.compression import DecompressedStream, compression_of, decompressed
+from dgpuhash.compression import DecompressedStream, compression_of, decompress
 
 # GPU machines may lack it.
 zstandard = pytest.importorskip("zstandard")
@@ -44,7 +44,7 @@ by_kind = pytest.mark.parametrize("kind", WHOLE)
 
 
 def text_of(packed, chunk=2**20):
-    return b"".join(decompressed(io.BytesIO(packed), compression_of(packed), chunk))
+    return b"".join(decompress(io.BytesIO(packed), compression_of(packed), chunk))
 
 
 @by_kind

@@ -33,7 +33,7 @@ import dgpuhash
 from dgpuhash import BloomFilter, CountMap, FrameIndex, HashMap, HashSet, backend
 from dgpuhash.cli.columns import AggregateCall
 from dgpuhash.cli.files.saved_index import read_saved
-from dgpuhash.cli.groupby import _named
+from dgpuhash.cli.groupby import _named_aggregates
 from dgpuhash.dask import verbs
 from dgpuhash.distributed import (
     DistributedBloomFilter,
@@ -837,7 +837,7 @@ ON_CLUSTER: dict[tuple[str, str], list[Case]] = {
     ("cli/groupby.py", "sum(price)"): [
         Case(
             lambda: "sum(price)",
-            lambda x: _named(
+            lambda x: _named_aggregates(
                 pd.DataFrame({"k": [1], "price": [2]}),
                 ["k"],
                 [AggregateCall().convert(each, None, None) for each in ("sum(price)", x)],

@@ -27,7 +27,7 @@ from dgpuhash.bench.peers import (
     Pandas,
     Polars,
     Task,
-    installed,
+    available_libraries,
     rows_by_key,
 )
 from dgpuhash.bench.timing import by_turns
@@ -326,7 +326,7 @@ def run(
         raise DeviceError("the benchmark 'cpu' measures the CPU; leave out --device, or use 'cpu'")
     wanted = verbs or (*VERBS, WIDE)
     repeats = repeats or (1 if quick else REPEATS)
-    libraries = [kind() for kind in installed(LIBRARIES)]
+    libraries = [kind() for kind in available_libraries(LIBRARIES)]
     for rows in n or (QUICK_ROWS if quick else ROWS):
         for kind in keys or KINDS:
             yield from _rows(_columns(rows, kind), libraries, wanted, repeats)
@@ -337,7 +337,7 @@ def run(
             for library in libraries
             if library.hows and not isinstance(library, DuckDB)
         }
-        yield from _measured(merges, [], repeats, n=_WIDE_ROWS, keys="arange", verb=WIDE)
+        yield from _measure(merges, [], repeats, n=_WIDE_ROWS, keys="arange", verb=WIDE)
 
 
 def _columns(rows: int, kind: str) -> list[KeyColumns]:
@@ -362,10 +362,10 @@ def _rows(
             if verb in its[0]
         }
         if able:
-            yield from _measured(able, columns, repeats, **what, verb=verb)
+            yield from _measure(able, columns, repeats, **what, verb=verb)
 
 
-def _measured(
+def _measure(
     able: dict[Library, list[Task]], columns: Sequence[KeyColumns], repeats: int, *, verb: str,
     **what: Any,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip

@@ -73,7 +73,7 @@ def groupby(
     start = time.perf_counter()
     with client_for(scheduler) as client:
         frame = read.read(files, dict(dtypes), decimals=True)
-        named = _named(frame._meta, by, aggregates)
+        named = _named_aggregates(frame._meta, by, aggregates)
         read_columns = dict.fromkeys([*by, *(each.column for each in aggregates if each.column)])
         _tell_rows(frame._meta, by, named)
         with RowProgress(client) as progress:
@@ -117,7 +117,7 @@ _CALLED = {
 }  # fmt: skip
 
 
-def _named(
+def _named_aggregates(
     meta: pd.DataFrame, by: Sequence[str], aggregates: Iterable[Aggregate]
 ) -> dict[str, pd.NamedAgg]:
     """Return the options' aggregates as named aggregates for ``agg``.

@@ -60,7 +60,7 @@ def info(
     if index is not None:
         if scheduler is not None:
             raise click.UsageError("this process reads INDEX; leave out --scheduler, or INDEX")
-        console.print(_saved(index))
+        console.print(_saved_facts(index))
         return
     console.print(_versions())
     console.print(_backends())
@@ -79,7 +79,7 @@ def info(
         console.print(_workers(workers, found))
 
 
-def _saved(index: str) -> Table:
+def _saved_facts(index: str) -> Table:
     from dgpuhash.cli.files.saved_facts import facts_of
 
     table = Table(title=Text(index), show_header=False)

@@ -70,7 +70,7 @@ class RowProgress:
         """Return a Dask frame cast to `dtypes` whose rows count under `name` as they are read."""
         meta = frame._meta.astype(dtypes)
         return frame.map_partitions(
-            _counted, self._topic, name, dtypes, list(keys), meta=meta, enforce_metadata=False
+            _count, self._topic, name, dtypes, list(keys), meta=meta, enforce_metadata=False
         )
 
     def writing(self, partitions: int) -> Callable[[], None]:
@@ -103,7 +103,7 @@ class RowProgress:
         self._bar.update(self._task, description=f"{read} read")
 
 
-def _counted(
+def _count(
     part: pd.DataFrame, topic: str, name: str, dtypes: dict[Any, str], keys: list[Any]
 ) -> pd.DataFrame:
     worker = get_worker()

@@ -50,7 +50,7 @@ def groupby_in_place(original: Callable[..., Any]) -> Callable[..., Any]:
             del given["as_index"]
         return answering.answer(
             "groupby",
-            lambda client: _answered(
+            lambda client: _answer(
                 _Rows(self, by, client, *args, **given),
                 functools.partial(original, self, by, *args, **given),
             ),
@@ -109,7 +109,7 @@ class _Rows:
         return isinstance(self.frame, dd.Series) or bool(self.chosen and is_scalar(self.chosen[-1]))
 
 
-def _answered(rows: _Rows, theirs: Callable[[], Any]) -> Any:
+def _answer(rows: _Rows, theirs: Callable[[], Any]) -> Any:
     return (AnsweredSeriesGroupBy if rows.is_series else AnsweredGroupBy)(rows, theirs)
 
 
@@ -136,7 +136,7 @@ class _Answered:
     def __getitem__(self, key: Any) -> Any:
         return answering.answer(
             "groupby",
-            lambda client: _answered(self._rows.of(key, client), lambda: self._theirs[key]),
+            lambda client: _answer(self._rows.of(key, client), lambda: self._theirs[key]),
             lambda: self._theirs[key],
             begins=True,
         )
@@ -155,7 +155,7 @@ def _method(name: str) -> Callable[..., Any]:
             if name in OTHERS:
                 raise UnsupportedError(f"groupbys of dgpuhash have no method {name}")
             call = parameters.bind(self, *args, **given)
-            made = _aggregated(self._rows, name, call, client)
+            made = _aggregate(self._rows, name, call, client)
             if "meta" in parameters.parameters and callable(call.arguments["func"]):
                 self._warn_if_no_meta(call.arguments.get("meta", no_default), name)
             return made
@@ -165,7 +165,7 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
-def _aggregated(rows: _Rows, name: str, call: inspect.BoundArguments, client: Client) -> Any:
+def _aggregate(rows: _Rows, name: str, call: inspect.BoundArguments, client: Client) -> Any:
     """Return this library's aggregate for the arguments of Dask's method."""
     defaults = call.signature.parameters
     given = dict(list(call.arguments.items())[1:])

@@ -97,7 +97,7 @@ class Report:
         return [
             head,
             *(
-                (each.verb, each.by, f"{each.times:,}", _shortened(each.reason))
+                (each.verb, each.by, f"{each.times:,}", _shorten(each.reason))
                 for each in self.answers
             ),
         ]
@@ -138,5 +138,5 @@ class Report:
         return f"<table>{caption}<thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>{end}"
 
 
-def _shortened(reason: str) -> str:
+def _shorten(reason: str) -> str:
     return textwrap.shorten(reason, REASON_WIDTH, placeholder=" …")

@@ -210,7 +210,7 @@ def _set(falls_back: bool, kept_nbytes: int | None) -> None:
     if answering.on:
         return
     answering.clear()
-    _places.extend(_wanted())
+    _places.extend(_verbs_to_replace())
     for place in _places:
         place.put()
     answering.on = True
@@ -226,7 +226,7 @@ def _end() -> None:
     answering.forget_clients()
 
 
-def _wanted() -> Iterator[Place]:
+def _verbs_to_replace() -> Iterator[Place]:
     """Yield the attributes with Dask's verbs, and with the overrides of its cuDF frames.
 
     `merge` is in each module that binds it: `DataFrame.merge` looks it up there.

@@ -121,7 +121,7 @@ def join_in_place(original: Verb) -> Verb:
         if isinstance(other, list):
             return answering.answer(
                 "join",
-                lambda client: _joined(self, other, how, client),
+                lambda client: _join(self, other, how, client),
                 lambda: original(self, other, on, how, **given),
             )
         with answering.named("join"):
@@ -131,7 +131,7 @@ def join_in_place(original: Verb) -> Verb:
     return join
 
 
-def _joined(frame: dd.DataFrame, others: list[Any], how: Any, client: Client) -> Any:
+def _join(frame: dd.DataFrame, others: list[Any], how: Any, client: Client) -> Any:
     if not all(isinstance(each, dd.DataFrame | dd.Series) for each in others):
         raise UnsupportedError("other must be DataFrame or list of DataFrames of Dask")
     if how not in ("left", "outer"):

@@ -24,7 +24,7 @@ from dgpuhash import backend
 from dgpuhash.demo import data
 from dgpuhash.demo.cluster import gpu_count, local_client
 from dgpuhash.demo.kept_answers import KeptAnswers
-from dgpuhash.demo.reference import JOINS, ResultMismatch, delays, expect_equal, joined
+from dgpuhash.demo.reference import JOINS, ResultMismatch, delays, expect_equal, joined_flights
 from dgpuhash.demo.repeated_joins import RepeatedJoins
 from dgpuhash.demo.report import Report
 from dgpuhash.distributed import DistributedIndex
@@ -145,7 +145,7 @@ class MainJob:
         with self.report.phase(what, rows, frame.npartitions) as advance:
             result = _compute(frame, advance)
         with self.report.phase("  the same by pandas, and compare", rows):
-            expect_equal(result, joined(self.tables), what)
+            expect_equal(result, joined_flights(self.tables), what)
         return result
 
     def look_up(self, planes: DistributedIndex) -> None:

@@ -19,7 +19,7 @@ class ResultMismatch(Exception):
     """Error for a result that differs from the reference."""
 
 
-def joined(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def joined_flights(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the flights joined by pandas with planes, weather and airlines.
 
     The rows are in the order of the flights.

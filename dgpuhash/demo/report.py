@@ -100,7 +100,7 @@ class Report:
         self.console.print(table_of(frame, title))
 
 
-def rounded(column: pd.Series) -> Iterable[str]:
+def rounded_text(column: pd.Series) -> Iterable[str]:
     """Return values as text for display.
 
     Thousands are separated, floats have one decimal, and nulls become a dash.
@@ -111,7 +111,7 @@ def rounded(column: pd.Series) -> Iterable[str]:
 def table_of(
     frame: pd.DataFrame,
     title: str | None = None,
-    texts: Callable[[pd.Series], Iterable[str]] = rounded,
+    texts: Callable[[pd.Series], Iterable[str]] = rounded_text,
 ) -> Table:
     """Return `frame` as a rich table with right-aligned numbers.
 

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from dgpuhash.distributed.cluster.client import client_of
 from dgpuhash.distributed.groupby.counts import nunique_lazily, value_counts_lazily
-from dgpuhash.distributed.groupby.explain import explained
+from dgpuhash.distributed.groupby.explain import explain_frame
 from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 from dgpuhash.distributed.groupby.verb import groupby_lazily
 from dgpuhash.distributed.index.index import DistributedIndex
@@ -350,7 +350,7 @@ class IndexAccessor:
         result: 4 partitions, divisions unknown
         >>> client.close()
         """
-        return explained(self._frame, client_of(None))
+        return explain_frame(self._frame, client_of(None))
 
 
 class SeriesAccessor:
@@ -408,7 +408,7 @@ class SeriesAccessor:
         result: 1 partition, groups in the order of their keys
         >>> client.close()
         """
-        return explained(self._series, client_of(None))
+        return explain_frame(self._series, client_of(None))
 
 
 _OF_INDEXES = frozenset(

@@ -250,7 +250,7 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
         values = column.values
         if nulls is not None:
             values = xp.where(nulls, values.dtype.type(0), values)
-        return NormalColumn(target, _unsigned(values, xp), nulls)
+        return NormalColumn(target, _as_unsigned(values, xp), nulls)
     if target.kind == "null":
         rows = len(column)
         return NormalColumn(target, xp.zeros(rows, xp.uint64), valid=xp.zeros(rows, bool))
@@ -287,7 +287,7 @@ def normalise(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
             valid = None if valid is None else valid | nulls
             nulls = None
     one_null = one_null and target.nan_is_value
-    bits = _unsigned(values, xp)
+    bits = _as_unsigned(values, xp)
     return NormalColumn(target, bits=bits, nulls=nulls, valid=valid, one_null=one_null)
 
 
@@ -309,7 +309,7 @@ def _null_pattern(target: LogicalType) -> float | int | None:
     return None
 
 
-def _unsigned(values: Any, xp: ModuleType) -> Any:
+def _as_unsigned(values: Any, xp: ModuleType) -> Any:
     if values.dtype.kind == "u":
         return values
     return values.view(xp.dtype(f"u{values.dtype.itemsize}"))
@@ -322,7 +322,7 @@ def _all_null(column: KeyColumn, target: LogicalType, xp: ModuleType) -> NormalC
         return NormalColumn(target, strings=column.strings, nulls=missing)
     dtype = xp.dtype(f"{'f' if target.kind == 'float' else 'i'}{max(target.bits, 8) // 8}")
     pattern = _null_pattern(target)
-    bits = _unsigned(xp.full(n, 0 if pattern is None else pattern, dtype=dtype), xp)
+    bits = _as_unsigned(xp.full(n, 0 if pattern is None else pattern, dtype=dtype), xp)
     if target.nullable:
         return NormalColumn(target, bits=bits, nulls=missing, one_null=target.nan_is_value)
     return NormalColumn(target, bits=bits, valid=None if pattern is not None else ~missing)

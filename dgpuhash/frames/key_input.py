@@ -108,7 +108,7 @@ def cast_list(values: list[Any], type_: LogicalType) -> tuple[Any, np.ndarray] |
     if type_.kind == "date":
         kind = pa.date32() if type_.bits == 32 else pa.date64()
         return pd.array(pa.array(made).cast(kind), pd.ArrowDtype(kind)), held
-    return (_masked(made, missing) if missing.any() and dtype.kind != "M" else made), held
+    return (_mask(made, missing) if missing.any() and dtype.kind != "M" else made), held
 
 
 def _dtype_of(type_: LogicalType) -> np.dtype[Any] | None:
@@ -133,7 +133,7 @@ def _needs_cast(values: Sequence[Any], type_: LogicalType) -> bool:
     return beyond or (len(whole) < len(values) and max(-low, high) > _EXACT)
 
 
-def _masked(values: np.ndarray, missing: np.ndarray) -> Any:
+def _mask(values: np.ndarray, missing: np.ndarray) -> Any:
     arrays: dict[str, Any] = {"b": pd.arrays.BooleanArray, "f": pd.arrays.FloatingArray}
     return arrays.get(values.dtype.kind, pd.arrays.IntegerArray)(values, missing)
 

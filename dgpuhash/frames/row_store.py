@@ -87,7 +87,7 @@ class RowStore:
         if own == others or not own or not others:
             return
         for label, one, other in zip(self.meta, own, others, strict=True):
-            if one is not None and one != other and _promoted(one, other) == np.float64:
+            if one is not None and one != other and _promote(one, other) == np.float64:
                 self._refuse_inexact(self._holding(label) if rows is None else rows, label, one)
 
     def _holding(self, label: Hashable) -> Any:
@@ -122,7 +122,7 @@ class RowStore:
             added = numeric_dtypes(frame)
             if added != self._numbers:
                 stored = self._numbers if self._rows else added
-                self._numbers = list(map(_promoted, stored, added))
+                self._numbers = list(map(_promote, stored, added))
             if arrays is not None and not self._chunks:
                 self._arrays = dict(zip(frame, arrays, strict=True))
             self.paged = bool(self._chunks)
@@ -262,7 +262,7 @@ def check_lossless_concat(frames: Sequence[Any], like: Any) -> None:
 def promote_dtypes(several: Sequence[NumericDtypes]) -> NumericDtypes:
     """Return the column dtypes of several frames after concatenation."""
     filled = [numbers for numbers in several if numbers]
-    return [functools.reduce(_promoted, column) for column in zip(*filled, strict=True)]
+    return [functools.reduce(_promote, column) for column in zip(*filled, strict=True)]
 
 
 def numeric_dtypes(frame: Any) -> NumericDtypes:
@@ -276,7 +276,7 @@ def numeric_dtypes(frame: Any) -> NumericDtypes:
     return found
 
 
-def _promoted(one: np.dtype | None, other: np.dtype | None) -> np.dtype | None:
+def _promote(one: np.dtype | None, other: np.dtype | None) -> np.dtype | None:
     return None if one is None or other is None else np.result_type(one, other)
 
 

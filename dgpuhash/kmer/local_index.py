@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dgpuhash import backend as backends
 from dgpuhash.kmer.databases.estimate import Estimate
 from dgpuhash.kmer.databases.estimators import memory_of
-from dgpuhash.kmer.databases.merging import merged
+from dgpuhash.kmer.databases.merging import merge_indexes
 from dgpuhash.kmer.databases.provenance import Step, provenance_of, step_after, steps_of
 from dgpuhash.kmer.distributions import ReadDistribution, distribution_array, saved_distributions
 from dgpuhash.kmer.index_file import read_index, write_index
@@ -151,7 +151,7 @@ class LocalIndex(IndexBase):
         return self._part.table
 
     @classmethod
-    def _built(
+    def _build(
         cls,
         references: Paths | References,
         *,
@@ -174,7 +174,7 @@ class LocalIndex(IndexBase):
         return made
 
     @classmethod
-    def _estimated(
+    def _estimate(
         cls,
         references: Paths | References,
         *,
@@ -276,7 +276,7 @@ class LocalIndex(IndexBase):
         SequenceError
             When an id of a sequence is in two.
         """
-        made: Self = merged(self, others)
+        made: Self = merge_indexes(self, others)
         return made
 
     def _batch_calls(self, batch: Batch, query: Any) -> Any:

@@ -16,7 +16,7 @@ from dgpuhash.typing import Device
 
 def sampled_run(kind: type[Rule], settings: Any, device: Device, run: TargetRun) -> DistinctSample:
     """Return a sample of the keys of a run of targets."""
-    return kind.estimator(device, settings).sampled(run)
+    return kind.estimator(device, settings).sample(run)
 
 
 def keys_of_run(rule: Rule, run: TargetRun, n: int, nbytes: int) -> list[list[Rows]]:

@@ -51,7 +51,7 @@ class Summaries(ABC):
             When the index has no taxonomy.
         """
         calls, counts = self.counts
-        return self.labels.taxonomy, self.labels.lifted(calls), counts
+        return self.labels.taxonomy, self.labels.lift(calls), counts
 
     def report_lines(
         self, *, style: Literal["kraken", "mpa"] = "kraken", zero_counts: bool = False

@@ -12,7 +12,7 @@ from distributed import Future
 
 from dgpuhash.errors import IndexLost, SequenceError
 from dgpuhash.kmer.cluster import Workers, seen_by_workers
-from dgpuhash.kmer.sequences.borders import Borders, counted
+from dgpuhash.kmer.sequences.borders import Borders, count_borders
 from dgpuhash.kmer.sequences.reads import (
     COUNTED_NBYTES,
     PIECE_NBYTES,
@@ -20,7 +20,7 @@ from dgpuhash.kmer.sequences.reads import (
     OpenReads,
     ReadFiles,
     ReadReads,
-    planned,
+    plan_ranges,
     read_cut,
     read_next,
     read_range,
@@ -51,10 +51,10 @@ def borders_of(workers: Workers, files: list[str]) -> list[Borders | None]:
     """Return the record borders of FASTA files; None for undivided ones."""
     named = list(map(seen_by_workers, files))
     plans: list[FilePlan] = workers.results(
-        [workers.submit(planned, file, COUNTED_NBYTES, True) for file in named]
+        [workers.submit(plan_ranges, file, COUNTED_NBYTES, True) for file in named]
     )
     tasks = [
-        [workers.submit(counted, part, PIECE_NBYTES) for part in plan.ranges]
+        [workers.submit(count_borders, part, PIECE_NBYTES) for part in plan.ranges]
         if plan.ranges[0].kind == ">"
         else []
         for plan in plans
@@ -221,7 +221,7 @@ class ReadsOnWorkers:
     def _plans_of(self, number: int) -> list[Future]:
         letters, paired = self._files.batch_letters, self._files.is_paired
         return [
-            self._workers.submit(planned, name, letters, paired, first=True)
+            self._workers.submit(plan_ranges, name, letters, paired, first=True)
             for name in self._sides[number]
         ]
 
@@ -292,7 +292,7 @@ class _Counting:
         while self._left and len(self._running) <= len(workers.addresses):
             part = self._left.popleft()
             near = workers.near(next(self._numbers))
-            self._running.append(workers.submit(counted, part, piece, near=near, first=True))
+            self._running.append(workers.submit(count_borders, part, piece, near=near, first=True))
 
     def _count(self) -> None:
         self._begin()

@@ -83,4 +83,4 @@ def table_of(spec: TableSpec, capacity: int, device: Device | None) -> AnyTable:
 
 def checked_spec(spec: TableSpec) -> TableSpec:
     """Return a saved spec with all settings; raise SpecError if it is invalid."""
-    return _KINDS[spec.kind]._checked(spec)
+    return _KINDS[spec.kind]._check_spec(spec)

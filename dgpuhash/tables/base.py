@@ -30,7 +30,7 @@ from dgpuhash.tables.rwlock import ReadWriteLock, read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers, check_absent, read_file, write_file
 from dgpuhash.tables.stats import TableStats, format_bytes, html_table
 from dgpuhash.tables.store import Store
-from dgpuhash.tables.stores.method import resolved, store_for
+from dgpuhash.tables.stores.method import resolve_spec, store_for
 from dgpuhash.typing import Array, ArrayKind, Device, KeysLike, Number
 
 
@@ -148,7 +148,7 @@ class Keyed(ABC):
             size = check_capacity(header["size"], "size")
             chosen = _kinds(cls).get(spec.kind)
             if chosen is not None:
-                spec = chosen._checked(spec)
+                spec = chosen._check_spec(spec)
         except (KeyError, TypeError, SpecError) as error:
             raise FormatError(f"{path} describes no table ({error}); save it again") from error
         if chosen is None:
@@ -170,7 +170,7 @@ class Keyed(ABC):
         return self._spec.seed
 
     @classmethod
-    def _checked(cls, spec: TableSpec) -> TableSpec:
+    def _check_spec(cls, spec: TableSpec) -> TableSpec:
         """Return a saved spec; raise SpecError if it is invalid."""
         return spec
 
@@ -268,7 +268,7 @@ class Table(Keyed):
     def __init__(self, spec: TableSpec, capacity: int, device: Device | None) -> None:
         self._least_capacity = self._first_capacity = check_capacity(capacity)
         self._value_dtype = spec.value
-        super().__init__(resolved(spec), device)
+        super().__init__(resolve_spec(spec), device)
 
     @classmethod
     def _of(cls, spec: TableSpec, capacity: int, device: Device | None) -> Self:
@@ -277,8 +277,8 @@ class Table(Keyed):
         return made
 
     @classmethod
-    def _checked(cls, spec: TableSpec) -> TableSpec:
-        return resolved(spec)
+    def _check_spec(cls, spec: TableSpec) -> TableSpec:
+        return resolve_spec(spec)
 
     def _entries(self) -> int:
         return len(self)
@@ -355,7 +355,7 @@ class Table(Keyed):
         """Remove every key; the capacity stays."""
         self._turns.begin()
         if self._store is not None:
-            self._store = self._store.cleared()
+            self._store = self._store.empty_in_place()
             self._store.fill()
 
     @translates_memory_errors

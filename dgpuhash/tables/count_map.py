@@ -26,7 +26,7 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.block_counts import counted_by_block
 from dgpuhash.tables.commit import assigner
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.open_addressing.slot_order import restored, saved_items
+from dgpuhash.tables.open_addressing.slot_order import saved_items, store_in_order
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.store import Store
@@ -326,7 +326,7 @@ class CountMap(Table):
             store = self._widened(store)
         words = store.backend.from_host(counts.astype(store.value))
         bits = self._restored_bits(raw)
-        if not restored(store, bits, words, buffers):
+        if not store_in_order(store, bits, words, buffers):
             store.reserve(size)
             store.add(bits, words)
         self._most = most

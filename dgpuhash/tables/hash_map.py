@@ -26,7 +26,7 @@ from dgpuhash.tables.base import Table
 from dgpuhash.tables.columns.distinct import deduplicated_rows
 from dgpuhash.tables.commit import MakeSteps
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.open_addressing.slot_order import item_slices, restored, saved_items
+from dgpuhash.tables.open_addressing.slot_order import item_slices, saved_items, store_in_order
 from dgpuhash.tables.open_addressing.slots import Slots
 from dgpuhash.tables.open_addressing.values import SlotValues, values_for
 from dgpuhash.tables.rwlock import read_locked, write_locked
@@ -117,7 +117,7 @@ class FindsPairs:
         row = default_row(default, self._value)
         # Keys of which some are dropped are brought back to their rows, so that these are in order.
         if not in_order and asked.rows is None:
-            bits, rows = store.reordered(bits)
+            bits, rows = store.reorder(bits)
         values, found = self._values.find(store, bits, row)
         if asked.rows is not None:
             absent = host_as_device_array(store.backend, row, self._value)
@@ -547,7 +547,7 @@ class HashMap(UserKernels, FindsPairs, ExecutesPairs, Table):
         values = buffers.get("values", self._value, size)
         rows = as_device_array(store.backend, ArrayArgument(values, None), self._value, "values")
         bits, words = self._restored_bits(raw), self._values.words_of(rows)
-        if words is None or not restored(store, bits, words, buffers):
+        if words is None or not store_in_order(store, bits, words, buffers):
             store.reserve(size)
             self._values.add(store, bits, rows)
 

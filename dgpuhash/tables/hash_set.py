@@ -12,7 +12,7 @@ from dgpuhash.tables.arguments.encoding import word_dtype
 from dgpuhash.tables.arguments.interop import as_argument, natural_dtype
 from dgpuhash.tables.base import Table
 from dgpuhash.tables.memory_errors import translates_memory_errors
-from dgpuhash.tables.open_addressing.slot_order import restored, saved_items
+from dgpuhash.tables.open_addressing.slot_order import saved_items, store_in_order
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.stores.method import table_spec
@@ -168,6 +168,6 @@ class HashSet(UserKernels, ExecutesKeys, Table):
         store = self._opened()
         raw = buffers.get("keys", word_dtype(self.key_dtype), size)
         bits = self._restored_bits(raw)
-        if not restored(store, bits, None, buffers):
+        if not store_in_order(store, bits, None, buffers):
             store.reserve(size)
             store.add(bits, None)

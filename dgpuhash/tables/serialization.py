@@ -32,8 +32,8 @@ from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedErro
 from dgpuhash.tables.arguments.checksums import Pieces, pieces_of, with_digests
 from dgpuhash.tables.arguments.file_layout import (
     VERSION,
-    damaged,
-    described,
+    buffer_entry,
+    damage_error,
     head_of,
     places_of,
     read_head,
@@ -158,7 +158,7 @@ def write_file(
     check_absent(path, overwrite=overwrite)
     # Of a mapping that reads its arrays as it is asked, two are there at a time.
     entries = [
-        described(name, array.nbytes, made)
+        buffer_entry(name, array.nbytes, made)
         for name, (array, made) in zip(buffers, with_digests(buffers.values()), strict=True)
     ]
     head = head_of(header, entries, version)
@@ -247,7 +247,7 @@ def _read(
                     file.seek(position)
                     array = np.empty(entry["nbytes"], np.uint8)
                     if _fill(file, array) != len(array):
-                        raise damaged(name, f"buffer {entry['name']!r} is cut short")
+                        raise damage_error(name, f"buffer {entry['name']!r} is cut short")
                 else:
                     mapped.madvise(mmap.MADV_DONTNEED)
                     array = np.frombuffer(mapped, np.uint8, entry["nbytes"], position)
@@ -255,7 +255,7 @@ def _read(
 
         for (entry, _), (array, made) in zip(chosen, with_digests(arrays(), digest), strict=True):
             if made != entry[checksum]:
-                raise damaged(name, f"the checksum of buffer {entry['name']!r} is wrong")
+                raise damage_error(name, f"the checksum of buffer {entry['name']!r} is wrong")
             found[entry["name"]] = array
     return header, found, mapped
 

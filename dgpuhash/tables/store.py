@@ -100,11 +100,11 @@ class AnyStore(Protocol):
     def rehash(self, seed: int) -> None:
         """Store all keys again under another seed."""
 
-    def cleared(self) -> Self:
+    def empty_in_place(self) -> Self:
         """Return an empty store in this one's memory; `fill` makes it usable."""
 
     def fill(self) -> None:
-        """Write the memory that `cleared` left unwritten."""
+        """Write the memory that `empty_in_place` left unwritten."""
 
     def copy(self) -> Self:
         """Return an independent store with the same content."""

@@ -18,7 +18,7 @@ from dgpuhash.bench.papers.drawn import figure as figure_module
 from dgpuhash.bench.papers.drawn import work as work_module
 from dgpuhash.bench.papers.drawn.claims import CLAIMS, sentences
 from dgpuhash.bench.papers.drawn.figure import Figure, Line, mark_of
-from dgpuhash.bench.papers.drawn.table import DRAWN, chain_for, used
+from dgpuhash.bench.papers.drawn.table import DRAWN, chain_for, slab_use
 from dgpuhash.bench.papers.drawn.work import Batch
 from dgpuhash.bench.report import of_papers
 from dgpuhash.bench.report.grids import grids
@@ -69,7 +69,7 @@ def test_probes_are_those_of_the_thesis(device: str) -> None:
 def test_utilisation_is_that_of_slabhash() -> None:
     rows = measured("slabhash-4c", divisor=1)
     for row in rows:
-        assert row["amount"] == pytest.approx(used(row["chain"]), rel=0.05)
+        assert row["amount"] == pytest.approx(slab_use(row["chain"]), rel=0.05)
     assert [row["peer"] for row in rows if "peer" in row] == [0.19, 0.6]
     assert chain_for(0.95) is None
 

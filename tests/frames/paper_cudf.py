@@ -240,7 +240,7 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "shared_column": lambda column: numbered(column).copy(),
         "is_numbered": is_numbered,
         "keep_columns": keep_columns,
-        "numbered": as_numbered,
+        "numbered_series": as_numbered,
         "take_columns": take_columns,
         "take_series": take_series,
     }

@@ -12,7 +12,7 @@ from kmer.tiers import DATA
 
 from dgpuhash.errors import ShapeError, TaxonomyError
 from dgpuhash.kmer import Taxonomy
-from dgpuhash.kmer.formats.report import kreport, mpa_report, named
+from dgpuhash.kmer.formats.report import kreport, mpa_report, taxon_texts
 
 HERE = Path(__file__).parent / "data"
 
@@ -79,7 +79,7 @@ def test_minimizers_are_two_columns(taxonomy):
 
 
 def test_names_stand_for_taxids(taxonomy):
-    assert named(taxonomy, [562, 0, 1034808]).tolist() == [
+    assert taxon_texts(taxonomy, [562, 0, 1034808]).tolist() == [
         "Escherichia coli (taxid 562)",
         "unclassified (taxid 0)",
         "Escherichia coli (taxid 1034808)",

@@ -82,11 +82,11 @@ def apart(call: Callable[[], Any]) -> Any:
 def is_ours(func: Any, own: Any) -> bool:
     """Return whether what `agg` is given is an aggregate of ours, or a name that nobody knows."""
     from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-    from dgpuhash.frames.groupby.cudf.group_by import named
+    from dgpuhash.frames.groupby.cudf.group_by import name_functions
 
     if func is list:
         return True
-    how = named(func)
+    how = name_functions(func)
     if not isinstance(how, str):
         # What is neither is refused by both.
         return not callable(how)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
-from dgpuhash.bench.frames.compared import Case, compared_engines, measured
+from dgpuhash.bench.frames.compared import Case, compared_engines, measure
 from dgpuhash.bench.memory import rows_that_fit
 from dgpuhash.bench.options import Option
 from dgpuhash.bench.timing import REPEATS
@@ -65,6 +65,6 @@ def run(
             for verb in verbs or VERBS:
                 column, hows = VERBS[verb]
                 case = Case(verb, "aggregate", rows, groups=number, column=column, aggregates=hows)
-                yield from measured(
+                yield from measure(
                     backend, case, engines, repeats or REPEATS[backend.name], peers=compare
                 )

@@ -23,7 +23,7 @@ from dgpuhash.bench.peers import (
     Library,
     Standing,
     Work,
-    installed,
+    available_libraries,
     measured_libraries,
 )
 from dgpuhash.bench.timing import count_calls, latency
@@ -234,10 +234,10 @@ def compared_engines(backend: Backend) -> list[Library]:
         When cuDF is not installed.
     """
     measured_libraries(backend, True)
-    return [kind() for kind in installed(COMPARED[backend.name])]
+    return [kind() for kind in available_libraries(COMPARED[backend.name])]
 
 
-def measured(
+def measure(
     backend: Backend, case: Case, engines: Sequence[Library], repeats: int, *, peers: bool = True
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of each library, or of this one alone, timed in turns.
@@ -255,10 +255,10 @@ def measured(
         if case.how in each.hows and not (isinstance(each, Standing) and case.build > _STANDING)
     }
     names = [*able, _BARE] if case.build else list(able)
-    with _noted(problems, *names):
+    with _note_error(problems, *names):
         frames = case.frames(backend)
     for name in [name for name in names if name not in problems]:
-        with _noted(problems, name):
+        with _note_error(problems, name):
             if name == _BARE:
                 works[name] = case.bare(backend, frames)
                 right = not expected or len(works[name]()[-1]) == expected[0]
@@ -273,7 +273,7 @@ def measured(
     least, calls = dict.fromkeys(works, math.inf), dict.fromkeys(works, 1)
     for _ in range(repeats):
         for name in [name for name in works if name not in problems]:
-            with _noted(problems, name):
+            with _note_error(problems, name):
                 seconds = latency(backend, works[name], calls=calls[name])[0]
                 least[name] = min(least[name], seconds)
                 calls[name] = max(1, min(_MOST_CALLS, int(_SECONDS / seconds)))
@@ -295,7 +295,7 @@ def measured(
 
 
 @contextmanager
-def _noted(problems: dict[str, str], *names: str) -> Iterator[None]:
+def _note_error(problems: dict[str, str], *names: str) -> Iterator[None]:
     """Record the error of one library, and go on with the others."""
     try:
         yield

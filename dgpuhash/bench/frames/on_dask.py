@@ -50,10 +50,10 @@ class Dask(Pandas):
 
     def join(self, join: Join, left: pd.DataFrame, right: pd.DataFrame) -> Work:
         partitions = _PARTITIONS_OF_A_WORKER * self.workers
-        lefts = self._persisted(left, partitions)
-        rights = self._persisted(right, partitions if join.right == "big" else 1)
-        return lambda: self._finished(
-            lambda: self._merged(lefts, rights, self.hows[join.how], join.on)
+        lefts = self._persist(left, partitions)
+        rights = self._persist(right, partitions if join.right == "big" else 1)
+        return lambda: self._finish(
+            lambda: self._merge(lefts, rights, self.hows[join.how], join.on)
         )
 
     def of_parts(self, made: Any, function: Callable[[Any], Any]) -> list[Any]:
@@ -61,9 +61,9 @@ class Dask(Pandas):
         return list(client.gather(client.map(function, futures_of(made), pure=False)))
 
     def group(self, grouping: Grouping, frame: pd.DataFrame) -> Work:
-        rows = self._persisted(frame, _PARTITIONS_OF_A_WORKER * self.workers)
+        rows = self._persist(frame, _PARTITIONS_OF_A_WORKER * self.workers)
         work = self._grouped(grouping, rows)
-        return lambda: self._finished(work)
+        return lambda: self._finish(work)
 
     def grouped(self, grouping: Grouping, made: Any, frame: pd.DataFrame) -> pa.Table:
         with self._crew.client.as_current():
@@ -81,7 +81,7 @@ class Dask(Pandas):
         theirs = self._crew.client.run(time.process_time)
         return time.process_time() + sum(theirs.values())
 
-    def _merged(self, left: Any, right: Any, how: Any, on: str) -> Any:
+    def _merge(self, left: Any, right: Any, how: Any, on: str) -> Any:
         return left.merge(right, how=how, on=on)
 
     def _grouped(self, grouping: Grouping, rows: Any) -> Work:
@@ -112,20 +112,20 @@ class Dask(Pandas):
             f"Dask does not support the aggregate {grouping.how} by group; measure another library"
         )
 
-    def _persisted(self, frame: pd.DataFrame, partitions: int) -> Any:
+    def _persist(self, frame: pd.DataFrame, partitions: int) -> Any:
         """Return a persisted Dask frame."""
         cuts = np.linspace(0, len(frame), partitions + 1).astype(int)
         parts = [frame.iloc[first:end] for first, end in itertools.pairwise(cuts)]
         client = self._crew.client
         held = client.scatter(parts, direct=True)
         with client.as_current():
-            return _settled(dd.from_delayed(held, meta=frame.iloc[:0], verify_meta=False))
+            return _settle(dd.from_delayed(held, meta=frame.iloc[:0], verify_meta=False))
 
-    def _finished(self, work: Work) -> Any:
+    def _finish(self, work: Work) -> Any:
         """Return a lazy frame after computing it on the workers."""
         # There may be the clients of other libraries' clusters.
         with self._crew.client.as_current():
-            return _settled(work())
+            return _settle(work())
 
 
 class OursOnDask(Dask):
@@ -145,7 +145,7 @@ class OursOnDask(Dask):
     def group(self, grouping: Grouping, frame: pd.DataFrame) -> Work:
         if grouping.how != "updates":
             return super().group(grouping, frame)
-        rows = self._persisted(frame, _UPDATES * self.workers)
+        rows = self._persist(frame, _UPDATES * self.workers)
         batches = [
             rows.partitions[self.workers * each : self.workers * (each + 1)]
             for each in range(_UPDATES)
@@ -164,7 +164,7 @@ class OursOnDask(Dask):
 
         return updated
 
-    def _merged(self, left: Any, right: Any, how: Any, on: str) -> Any:
+    def _merge(self, left: Any, right: Any, how: Any, on: str) -> Any:
         return dgpuhash.merge(left, right, how=how, on=on)
 
     def _grouped(self, grouping: Grouping, rows: Any) -> Work:
@@ -185,7 +185,7 @@ def _squared_correlations(correlations: pd.Series) -> pd.Series:
     return squares
 
 
-def _settled(frame: Any) -> Any:
+def _settle(frame: Any) -> Any:
     made = frame.persist()
     wait(made)
     return made

@@ -225,7 +225,7 @@ def run(
                 kept[number] = rows.expected(crew, frames)
                 if "cudf-polars" in used:
                     crew.finish([
-                        crew.client.submit(_written, each, str(Path(folder, f"{number}-{rank}")))
+                        crew.client.submit(_write, each, str(Path(folder, f"{number}-{rank}")))
                         for rank, each in enumerate(frames)
                     ])  # fmt: skip
                 for library in [name for name in used if name != "cudf-polars"]:
@@ -247,7 +247,7 @@ def _engines(engines: Sequence[str], device: Device) -> list[str]:
     return list(engines) or [name for name in ENGINES if name != "cudf-polars" or there]
 
 
-def _written(frame: Any, path: str) -> None:
+def _write(frame: Any, path: str) -> None:
     # Random integers are hardly shorter when they are compressed, and take longer to read.
     frame.to_parquet(path, compression=None)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
-from dgpuhash.bench.frames.compared import CASES, MOST_ROWS, compared_engines, measured
+from dgpuhash.bench.frames.compared import CASES, MOST_ROWS, compared_engines, measure
 from dgpuhash.bench.frames.groupings import (
     FEWEST_ROWS,
     GROUPINGS,
@@ -125,7 +125,7 @@ def run(
         rows = rows or (QUICK_ROWS if quick else MOST_ROWS[backend.name])
         used = compared_engines(backend)
         for case in cases:
-            yield from measured(backend, case.scaled(rows), used, repeats or (1 if quick else 5))
+            yield from measure(backend, case.scaled(rows), used, repeats or (1 if quick else 5))
         return
     if only:
         raise SpecError("--only chooses among the cases of --compare; give --compare, too")

@@ -11,8 +11,8 @@ from dgpuhash.bench.kmer.programs import (
     Command,
     Question,
     Task,
-    measured,
     reading,
+    run_program,
     threads,
     version_of,
 )
@@ -42,7 +42,7 @@ def _ours(inputs: Inputs, kind: str, device: Device) -> Task:
 
     def answer() -> dict[int, int]:
         told = inputs.folder / "histogram"
-        measured((*OURS, "histogram", made), told)
+        run_program((*OURS, "histogram", made), told)
         return _histogram(told)
 
     return Task("dgpuhash", (command,), (made,), answer)
@@ -59,7 +59,7 @@ def _kmc(inputs: Inputs, kind: str) -> Task:
 
     def answer() -> dict[int, int]:
         told = inputs.folder / "histogram"
-        measured(
+        run_program(
             ("kmc_tools", "-hp", "transform", made, "histogram", told, f"-cx{_MOST}"),
             inputs.folder / "log",
         )
@@ -85,7 +85,7 @@ def _jellyfish(inputs: Inputs, kind: str) -> Task:
 
     def answer() -> dict[int, int]:
         told = inputs.folder / "histogram"
-        measured(("jellyfish", "histo", "-h", str(_MOST), made), told)
+        run_program(("jellyfish", "histo", "-h", str(_MOST), made), told)
         return _histogram(told)
 
     name = f"Jellyfish {version_of('jellyfish', '--version')}"

@@ -16,8 +16,8 @@ from dgpuhash.bench.kmer.programs import (
     Command,
     Question,
     Task,
-    measured,
     reading,
+    run_program,
     threads,
     version_of,
 )
@@ -121,7 +121,7 @@ class _Tool:
                 return
             self.before()
             for command in self.build:
-                measured(command, inputs.folder / "log")
+                run_program(command, inputs.folder / "log")
 
         return Task(
             self.library,
@@ -204,7 +204,7 @@ def _kraken2(inputs: Inputs) -> _Tool:
             return
         shutil.copytree(inputs.taxonomy, database / "taxonomy", copy_function=shutil.copyfile)
         for path in inputs.plain:
-            measured(
+            run_program(
                 ("kraken2-build", "--add-to-library", path, "--db", folder, "--no-masking"),
                 inputs.folder / "log",
             )

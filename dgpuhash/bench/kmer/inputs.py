@@ -8,7 +8,7 @@ import shutil
 from functools import cached_property
 from pathlib import Path
 
-from dgpuhash.bench.kmer.programs import installed, measured
+from dgpuhash.bench.kmer.programs import require_programs, run_program
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.sequences.files import text_of
 
@@ -87,7 +87,7 @@ class Inputs:
 
     @cached_property
     def _plain_reads(self) -> tuple[Path, Path]:
-        installed(["wgsim"])
+        require_programs(["wgsim"])
         whole = _in(self.folder, "all.fna")
         with whole.open("wb") as file:
             for path in self.plain:
@@ -97,7 +97,7 @@ class Inputs:
             *("wgsim", "-S", str(_SEED), "-N", str(self.pairs)),
             *("-1", str(_READ_LETTERS), "-2", str(_READ_LETTERS), whole, first, second),
         )
-        measured(command, self.folder / "log")
+        run_program(command, self.folder / "log")
         whole.unlink()
         return first, second
 
@@ -105,7 +105,7 @@ class Inputs:
     def _packed_reads(self) -> tuple[Path, Path]:
         first, second = (path.with_suffix(".fq.gz") for path in self._plain_reads)
         for plain, packed in zip(self._plain_reads, (first, second), strict=True):
-            measured(("sh", "-c", 'gzip -1 <"$0" >"$1"', plain, packed), self.folder / "log")
+            run_program(("sh", "-c", 'gzip -1 <"$0" >"$1"', plain, packed), self.folder / "log")
         return first, second
 
 

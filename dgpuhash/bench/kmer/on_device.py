@@ -157,7 +157,7 @@ class OnDevice:
             windows = 1 + steps // stats["stride"]
             accesses = 2 * len(reads) * windows * stats["sketch"]
         return _Work(
-            len(reads), partial(_called, index, reads), letters, accesses,
+            len(reads), partial(_call, index, reads), letters, accesses,
             self._table_nbytes(rule, stats), inserts=False,
         )  # fmt: skip
 
@@ -194,8 +194,8 @@ class OnDevice:
 
     def _check(self, rule: str, reads: Pairs, index: Any, calls: Any = None) -> None:
         few = min(len(reads), 1000)
-        alone = _called(index, reads.first(few))
-        calls = _called(index, reads) if calls is None else calls
+        alone = _call(index, reads.first(few))
+        calls = _call(index, reads) if calls is None else calls
         require((calls.taxids[:few] == alone.taxids).all(), "calls depend on the batch", rule=rule)
         put_back = self._backend.to_host
         require_right(rule, self._genomes, put_back(reads.sources), put_back(calls.taxids))
@@ -247,7 +247,7 @@ def _codes(genomes: Genomes, begin: int, end: int) -> Any:
     return xp.minimum(forward, backward)[whole]
 
 
-def _called(index: Any, reads: Pairs) -> Any:
+def _call(index: Any, reads: Pairs) -> Any:
     return index.call(reads.letters, reads.offsets, reads.mates, reads.offsets)
 
 

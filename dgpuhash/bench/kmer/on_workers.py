@@ -142,7 +142,7 @@ class _Run:
         }
         for rule in rules:
             for mode in modes:
-                spent, index = self._measured(partial(self._built, rule, mode))
+                spent, index = self._measure(partial(self._build, rule, mode))
                 require(
                     len(index.targets.names) == len(self._references) * len(shares.genomes.names),
                     f"{len(index.targets.names):,} sequences are in the index",
@@ -150,12 +150,12 @@ class _Run:
                 )  # fmt: skip
                 where = {"rule": rule, "mode": index.mode, "workers": n}
                 yield self._row("build", n * shares.letters, spent, reading["build"], where)
-                spent, taxids = self._measured(partial(self._called, index))
+                spent, taxids = self._measure(partial(self._called, index))
                 self._check(rule, index, taxids)
                 index.close()
                 yield self._row("classify", len(taxids), spent, reading["classify"], where)
 
-    def _built(self, rule: str, mode: str) -> Any:
+    def _build(self, rule: str, mode: str) -> Any:
         shares, workers = self._shares, self._workers
         return INDEXES[rule].build(
             self._references, taxonomy=shares.taxonomy, client=workers.client, mode=mode,
@@ -187,7 +187,7 @@ class _Run:
             (calls.taxids == taxids[:few]).all(), "calls depend on the batch", rule=rule, workers=n
         )
 
-    def _measured(self, work: Callable[[], Any]) -> tuple[Spent, Any]:
+    def _measure(self, work: Callable[[], Any]) -> tuple[Spent, Any]:
         """Return the median time of all turns but the first, and the last result."""
         runs: list[Spent] = []
         answer: Any = None

@@ -88,7 +88,7 @@ def figure_row(what: dict[str, Any], spent: Spent, floor: float) -> dict[str, An
     }  # fmt: skip
 
 
-def measured(command: Command, log: Path) -> Spent:
+def run_program(command: Command, log: Path) -> Spent:
     """Run a program to its end and return its time and memory; `log` gets its output.
 
     Raises
@@ -153,7 +153,7 @@ def on_cores(cores: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def installed(names: Iterable[str]) -> None:
+def require_programs(names: Iterable[str]) -> None:
     """Raise SpecError unless programs of these names are installed.
 
     Examples
@@ -226,7 +226,7 @@ class Task:
         self.clean()
         spent = Spent()
         for command in self.commands:
-            spent += measured(command, log)
+            spent += run_program(command, log)
         return spent
 
     def clean(self) -> None:

@@ -17,7 +17,7 @@ from dgpuhash.bench.kmer.inputs import PAIRS, QUICK_PAIRS, Inputs, data_folder
 from dgpuhash.bench.kmer.letters import Mutants
 from dgpuhash.bench.kmer.on_device import LETTERS, OnDevice
 from dgpuhash.bench.kmer.on_workers import weak_scaling
-from dgpuhash.bench.kmer.programs import Question, Spent, figure_row, installed, on_cores
+from dgpuhash.bench.kmer.programs import Question, Spent, figure_row, on_cores, require_programs
 from dgpuhash.bench.kmer.programs import threads as threads_of
 from dgpuhash.bench.kmer.serving import PAIRS as SERVED_PAIRS
 from dgpuhash.bench.kmer.serving import serve_rows
@@ -138,7 +138,7 @@ def run(
     data = data_folder()
     if compare:
         names = [name for each in questions or QUESTIONS for name in PEERS.get(each, ())]
-        installed(dict.fromkeys([*names, *(["wgsim"] if names else [])]))
+        require_programs(dict.fromkeys([*names, *(["wgsim"] if names else [])]))
     if metacache is not None and shutil.which(metacache) is None:
         raise SpecError(f"--metacache {metacache}: no such program; give the path of MetaCache's")
     repeats = repeats or (_QUICK_REPEATS if quick else REPEATS)
@@ -164,7 +164,7 @@ def run(
                     continue
                 for kind in kinds or KINDS:
                     if verb == "construction":
-                        yield from _constructed(
+                        yield from _construction_rows(
                             backend, here, inputs, rule, kind, letters or CONSTRUCTED_LETTERS,
                             compare, metacache,
                         )  # fmt: skip
@@ -193,7 +193,7 @@ def run(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _constructed(
+def _construction_rows(
     backend: Backend, here: OnDevice, inputs: Inputs, rule: str, kind: str, letters: int,
     compare: bool, metacache: str | None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
@@ -214,7 +214,7 @@ def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
 
     Without repeats those runs are the ones that count.
     """
-    differing, first = _compared(asked, log)
+    differing, first = _compare_programs(asked, log)
     taken: dict[str, list[Spent]] = {} if repeats else {name: [spent] for name, spent in first}
     tasks = [asked.floor, *asked.tasks]
     for turn in range(repeats):
@@ -238,7 +238,7 @@ def _rows(asked: Question, log: Path, repeats: int) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _compared(asked: Question, log: Path) -> tuple[dict[str, int], list[tuple[str, Spent]]]:
+def _compare_programs(asked: Question, log: Path) -> tuple[dict[str, int], list[tuple[str, Spent]]]:
     """Run every program once; return the differing rows of others, and each one's cost.
 
     Both are by names.

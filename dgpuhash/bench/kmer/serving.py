@@ -120,7 +120,7 @@ class Serving:
 
     def _alone(self, process: int, address: str, n: int) -> dict[str, Any]:
         with ServedIndex(address) as served:
-            return self._row("alone", n, self._measured(process, served, n), process)
+            return self._row("alone", n, self._measure(process, served, n), process)
 
     def _beside(self, process: int, address: str) -> dict[str, Any]:
         """Return the row of one pair while another client sends ten times all pairs."""
@@ -133,7 +133,7 @@ class Serving:
             try:
                 while busy.poll() is None and _cpu_seconds(process) < before + _AT_WORK:
                     time.sleep(0.01)
-                spent = self._measured(process, served, 1)
+                spent = self._measure(process, served, 1)
                 is_busy = busy.poll() is None
             finally:
                 busy.kill()
@@ -171,7 +171,7 @@ class Serving:
         row = self._row("by turns", own * len(clients), [spent], process)
         return row | {"clients": len(clients), "fastest": short(min(each))}
 
-    def _measured(self, process: int, served: Any, n: int) -> list[Spent]:
+    def _measure(self, process: int, served: Any, n: int) -> list[Spent]:
         """Return the cost of each call of the first n pairs, after comparing them."""
         self._check(served, n)
         reads, spent = self._reads.first(n), []

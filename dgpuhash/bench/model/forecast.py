@@ -176,10 +176,10 @@ def read_points(path: str | Path) -> Points:
     for row in limits:
         wanted = {"latency": "time", "message": "time", "partition": "rate"}.get(row["limit"])
         if wanted is not None and wanted not in row:
-            raise _refused(path, row["limit"], row, f"has no {wanted!r}")
+            raise _refuse(path, row["limit"], row, f"has no {wanted!r}")
     for row in verbs:
         if problem := _problem(row, limits):
-            raise _refused(path, row["verb"], row, problem)
+            raise _refuse(path, row["verb"], row, problem)
     exchanges = found.get("exchange", [])
     machines = [row["machine"] for row in (*rows, *exchanges) if row.get("machine")]
     devices = dict.fromkeys(str(each.get("device", each.get("gpu"))) for each in machines)
@@ -190,7 +190,7 @@ def read_points(path: str | Path) -> Points:
     return Points(verbs, limits, exchanges, next(iter(machines), {}))
 
 
-def _refused(path: str | Path, name: str, row: Row, problem: str) -> FormatError:
+def _refuse(path: str | Path, name: str, row: Row, problem: str) -> FormatError:
     return FormatError(
         f"{path}: {name} with --workers {row['workers']} {problem}; measure it again with "
         "'dgpuhash bench scaling --json FILE'"

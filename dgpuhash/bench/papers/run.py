@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
     "slab": workloads.bulk,
-    "slab-mixed": workloads.mixed,
+    "slab-mixed": workloads.mixed_batch_rates,
     "slab-alloc": workloads.allocations,
     "cops": workloads.cops,
     "bucket-list": workloads.bucket_list,
@@ -77,7 +77,7 @@ def run(
         if name in DRAWN and DRAWN[name].absent:
             continue
         path = None if folder is None else Path(folder) / f"{name}.json"
-        points = {} if path is None else _kept(path, mark)
+        points = {} if path is None else _earlier_rows(path, mark)
         written = len(points)
         if name in DRAWN:
             found = DRAWN[name].measure(case, seconds, points)
@@ -120,7 +120,7 @@ def _keep(path: Path, mark: dict[str, Any], points: dict[str, Any]) -> None:
     partial.replace(path)
 
 
-def _kept(path: Path, mark: dict[str, Any]) -> dict[str, Any]:
+def _earlier_rows(path: Path, mark: dict[str, Any]) -> dict[str, Any]:
     """Return the rows of points that an earlier run with the same `mark` measured."""
     try:
         found = json.loads(path.read_text())

@@ -117,7 +117,7 @@ def bucket_list(case: Case) -> Iterator[dict[str, Any]]:
                        source=_WARPCORE, **what)  # fmt: skip
 
 
-def mixed(case: Case) -> Iterator[dict[str, Any]]:
+def mixed_batch_rates(case: Case) -> Iterator[dict[str, Any]]:
     """Yield the rates of batches that insert, erase and search at once."""
     n = case.rows(_SLAB_ROWS)
     stored = case.keys(1, n)

@@ -40,7 +40,7 @@ __all__ = [
     "Standing",
     "Task",
     "Work",
-    "installed",
+    "available_libraries",
     "measured_libraries",
     "rows_by_key",
     "same_words",
@@ -55,7 +55,7 @@ COMPARED: dict[str, tuple[type[Library], ...]] = {
 }
 
 
-def installed(kinds: tuple[type[Library], ...]) -> list[type[Library]]:
+def available_libraries(kinds: tuple[type[Library], ...]) -> list[type[Library]]:
     """Return those libraries whose packages are installed."""
     return [kind for kind in kinds if find_spec(kind.package)]
 
@@ -84,7 +84,7 @@ def measured_libraries(backend: Backend, compare: bool) -> Iterator[Library]:
     >>> ourselves.name, pandas.name.split()[0]
     ('dgpuhash', 'pandas')
     """
-    kinds = installed(_PEERS[backend.name]) if compare else []
+    kinds = available_libraries(_PEERS[backend.name]) if compare else []
     if compare and not kinds:
         raise SpecError(
             "there is nothing to compare with: cuDF is not installed; "

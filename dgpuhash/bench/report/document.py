@@ -63,7 +63,7 @@ def write(
     check_absent(target / _DOCUMENT, overwrite=overwrite)
     # Drawn into a temporary folder first, which tells the names of the files.
     with _named(target, "written"), TemporaryDirectory(prefix=".report-", dir=target) as apart:
-        made = _written(by_bench(rows), Path(apart), plots)
+        made = _write(by_bench(rows), Path(apart), plots)
         names = [path.name for path in made]
         for name in names:
             check_absent(target / name, overwrite=overwrite)
@@ -73,7 +73,7 @@ def write(
     return [target / name for name in names]
 
 
-def _written(benches: dict[str, list[Row]], folder: Path, plots: bool) -> list[Path]:
+def _write(benches: dict[str, list[Row]], folder: Path, plots: bool) -> list[Path]:
     """Write the document and its plots into a folder; return the files."""
     drawn: list[tuple[str, Path]] = []
     lines = ["# dgpuhash bench", ""]

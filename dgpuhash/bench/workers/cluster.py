@@ -61,18 +61,18 @@ class Workers:
 
         Return the futures by rank.
         """
-        return self._submitted(function, len(self), *args)
+        return self._submit(function, len(self), *args)
 
     def dealt(self, function: Callable[..., Any], count: int) -> list[Any]:
         """Run ``function(device, number)`` for `count` numbers, round robin.
 
         Return finished futures, which stay on their workers.
         """
-        futures = self._submitted(function, count)
+        futures = self._submit(function, count)
         self.finish(futures)
         return futures
 
-    def _submitted(self, function: Callable[..., Any], count: int, *args: Any) -> list[Any]:
+    def _submit(self, function: Callable[..., Any], count: int, *args: Any) -> list[Any]:
         return [
             self.client.submit(
                 function, self.device, number, *args,

@@ -74,7 +74,7 @@ def merge_replicated(workers: Workers, load: Workload, repeats: int) -> VerbSeco
         seal = CachedPickle.of(probe)
         alone = [
             client.submit(
-                _timed, workers.device, seal, rank, frame, repeats,
+                _time, workers.device, seal, rank, frame, repeats,
                 workers=[address], allow_other_workers=False, pure=False,
             )
             for rank, (frame, address) in enumerate(zip(left, workers.addresses, strict=True))
@@ -90,7 +90,7 @@ def replicated_floor(workers: Workers, load: Workload, repeats: int) -> float:
     return min(workers.gather_each(_floor, load.rows, load.few_rows, repeats))
 
 
-def _timed(device: Device, seal: CachedPickle[Probe], rank: int, left: Any, repeats: int) -> float:
+def _time(device: Device, seal: CachedPickle[Probe], rank: int, left: Any, repeats: int) -> float:
     used, probe = backend.get(device), seal.opened()
     descriptor = probe.descriptor
     copy = descriptor.shards[rank]
@@ -139,7 +139,7 @@ class VerbTimer:
         return self._workers.made(self._load.stored)
 
     @cached_property
-    def inserted(self) -> list[Any]:
+    def frames_to_insert(self) -> list[Any]:
         """Futures of the frames to insert; empty without the verb ``insert``."""
         return self._workers.made(self._load.stored, 1) if "insert" in self._asked else []
 
@@ -150,12 +150,12 @@ class VerbTimer:
 
     @cached_property
     def _source(self) -> Any:
-        return self._persisted(self.stored, self.meta)
+        return self._persist(self.stored, self.meta)
 
     @cached_property
     def _left(self) -> Any:
         parts = self._workers.made(self._load.left)
-        return self._persisted(parts, self._workers.client.submit(_empty, parts[0]).result())
+        return self._persist(parts, self._workers.client.submit(_empty, parts[0]).result())
 
     def seconds(self, checked: bool) -> dict[str, float]:
         """Return the seconds of the requested verbs, and of verbs they need.
@@ -181,13 +181,13 @@ class VerbTimer:
         if "build + merge" in self._asked:
             with _Clock(seconds, "build + merge"):
                 # Timed as one verb: there is no wait for the devices in between.
-                index = self._built(source)
+                index = self._build(source)
                 answers = self._workers.computed(index.merge(left, on="key", persist=True))
             index.close()
             self._check_merge("build + merge", checked, load, left, answers)
             del answers
         with _Clock(seconds, "build"):
-            index = self._built(source)
+            index = self._build(source)
             self._workers.finish([])
         with index:
             rows = load.workers * load.rows
@@ -204,7 +204,7 @@ class VerbTimer:
                 seconds[verb] = self._merge(index.merge, verb, checked, *self._cut(count))
             if "insert" not in self._asked:
                 return
-            more = self._persisted(self.inserted, self.meta)
+            more = self._persist(self.frames_to_insert, self.meta)
             with _Clock(seconds, "insert"):
                 index.insert(more)
                 self._workers.finish([])
@@ -214,9 +214,9 @@ class VerbTimer:
 
     def _several(self, seconds: dict[str, float], checked: bool) -> None:
         load = self._load
-        source = self._persisted(self._workers.made(load.several), self.meta)
+        source = self._persist(self._workers.made(load.several), self.meta)
         with _Clock(seconds, "multi build"):
-            index = self._built(source)
+            index = self._build(source)
             self._workers.finish([])
         with index:
             seconds["multi find"] = self._ask(
@@ -237,14 +237,14 @@ class VerbTimer:
         parts = self._workers.dealt(load.left, count)
         return load, dd.from_delayed(parts, meta=self._left._meta, verify_meta=False)
 
-    def _persisted(self, parts: Sequence[Any], meta: Any) -> Any:
+    def _persist(self, parts: Sequence[Any], meta: Any) -> Any:
         """Persist a Dask DataFrame of these futures and wait for it."""
         frame = dd.from_delayed(parts, meta=meta, verify_meta=False)
         kept = self._workers.client.persist(frame)
         self._workers.finish(futures_of(kept))
         return kept
 
-    def _built(self, source: Any) -> DistributedIndex:
+    def _build(self, source: Any) -> DistributedIndex:
         client, method = self._workers.client, self._load.method
         return DistributedIndex.build(source, on="key", client=client, **method.chosen)
 
@@ -260,7 +260,7 @@ class VerbTimer:
     ) -> float:
         """Merge each worker's keys with the index and return the seconds."""
         keys = self._workers.made(asked, *batch)
-        frame = self._persisted(keys, self.meta[["key"]])
+        frame = self._persist(keys, self.meta[["key"]])
         start = time.perf_counter()
         answers = self._workers.computed(index.merge(frame, how=how, persist=True))
         seconds = time.perf_counter() - start

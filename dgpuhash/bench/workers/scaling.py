@@ -389,7 +389,7 @@ class _Run:
             return {}
         verbs = self._verbs
         runs = [
-            build_and_insert(self._workers, verbs.stored, verbs.inserted, verbs.meta)
+            build_and_insert(self._workers, verbs.stored, verbs.frames_to_insert, verbs.meta)
             for _ in range(self._repeats)
         ]
         runs.sort(key=lambda run: sum(run[0].seconds.values()))

@@ -99,7 +99,7 @@ class _Outputs:
     unclassified_out: str | None = None
     samples: Annotated[str | None, option(metavar="FILE")] = None
 
-    def completed(self) -> _Outputs:
+    def complete(self) -> _Outputs:
         """Return those with standard output where none is named."""
         if self.abundance_output and not self.ranks:
             raise SpecError("--abundance-output without --abundance; name ranks, e.g. species")
@@ -204,7 +204,7 @@ def classify(
     from dgpuhash.kmer import load_index
     from dgpuhash.kmer.index_file import rule_of
 
-    work = _Work.of(reads, pairing, outputs.completed(), overwrite)
+    work = _Work.of(reads, pairing, outputs.complete(), overwrite)
 
     def options_by(there: str) -> dict[str, Any]:
         if rule not in (None, there):
@@ -253,7 +253,7 @@ def run(
     references : tuple of str
         What to index: as REFS of build; may be repeated.
     """
-    work = _Work.of(reads, pairing, outputs.completed(), overwrite)
+    work = _Work.of(reads, pairing, outputs.complete(), overwrite)
     options = settings_of(rule, call)
     work.check(rule)
     with client_of(scheduler) as client:

@@ -109,7 +109,7 @@ def report(
             distinct, places = distinct_of(found)
             some = np.bincount(places, minlength=len(distinct))
             counts.update(dict(zip(distinct.tolist(), some.tolist(), strict=True)))
-    lifted = labels.lifted(np.array(list(counts), np.int64))
+    lifted = labels.lift(np.array(list(counts), np.int64))
     numbers = np.array(list(counts.values()), np.int64)
     lines = (kreport if style == "kraken" else mpa_report)(
         labels.taxonomy, lifted, numbers, zero_counts=report_zero_counts

@@ -62,7 +62,7 @@ def _merged_counts(files: tuple[str, ...]) -> Any:
 def _merged_indexes(files: tuple[str, ...]) -> Any:
     """Merge the indexes of some files, with at most two in memory at a time."""
     from dgpuhash.kmer import load_index
-    from dgpuhash.kmer.databases.merging import merged
+    from dgpuhash.kmer.databases.merging import merge_indexes
 
     file, lost = files[0], list[str]()
 
@@ -77,7 +77,7 @@ def _merged_indexes(files: tuple[str, ...]) -> Any:
             yield load(file)
 
     try:
-        made = merged(load(file), others())
+        made = merge_indexes(load(file), others())
     except DgpuhashError as error:
         if file in str(error):
             raise

@@ -213,7 +213,7 @@ class Shown:
     def __call__(self, result: Any) -> Any:
         if self.objects:
             result = result.set_axis(_with_objects(result.index, self.objects), axis=0)
-        return _called(result if self.as_pandas is None else self.as_pandas(result), self.names)
+        return _call(result if self.as_pandas is None else self.as_pandas(result), self.names)
 
 
 def _object_levels(meta: Any) -> tuple[int, ...]:
@@ -234,7 +234,7 @@ def _with_objects(index: Any, places: Sequence[int]) -> Any:
     return made
 
 
-def _called(result: Any, names: Mapping[Hashable, Hashable]) -> Any:
+def _call(result: Any, names: Mapping[Hashable, Hashable]) -> Any:
     def name(label: Any) -> Any:
         return names.get(label, label) if isinstance(label, Hashable) else label
 

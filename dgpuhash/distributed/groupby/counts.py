@@ -28,7 +28,7 @@ def nunique_lazily(
     on_rounding: OnRounding | None = None,
 ) -> Any:  # fmt: skip
     """Return the number of distinct values; see `IndexAccessor.nunique` and `Asked`."""
-    whole = _prepared(frame)
+    whole = _prepare(frame)
     labels, one = _labels(whole, frame, subset)
     sizes = [
         _sizes(
@@ -53,7 +53,7 @@ def value_counts_lazily(
     on_rounding: OnRounding | None = None,
 ) -> Any:
     """Return how often the values of a row occur together; see `IndexAccessor.value_counts`."""
-    whole = _prepared(frame)
+    whole = _prepare(frame)
     labels, _ = _labels(whole, frame, subset)
     names: dict[Hashable, Hashable] = {_SERIES: frame.name} if frame.ndim == 1 else {}
     # Categories that no row has count, too, other than with cuDF.
@@ -69,7 +69,7 @@ def value_counts_lazily(
     return made.map_partitions(in_order, *how, meta=in_order(made._meta, *how))
 
 
-def _prepared(frame: Any) -> dd.DataFrame:
+def _prepare(frame: Any) -> dd.DataFrame:
     """Return the frame after installing this library on its cluster."""
     prepare(client_of(None))
     check_all_partitions(frame)

@@ -12,12 +12,12 @@ from dgpuhash.distributed.cluster.dask_internals import new_collection
 from dgpuhash.distributed.groupby.asked import Asked, Ranges
 from dgpuhash.distributed.groupby.pairs import nunique_by_pairs
 from dgpuhash.distributed.groupby.steps import groups_of
-from dgpuhash.distributed.groupby.transform import transformed
+from dgpuhash.distributed.groupby.transform import transform_lazily
 from dgpuhash.distributed.merge.verb import SEEDS
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.cudf.group_by import named, named_pair
+from dgpuhash.frames.groupby.cudf.group_by import name_functions, named_pair
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.methods import AggregateMethods
@@ -101,7 +101,7 @@ class LazyGroupBy(AggregateMethods):
             return nunique_by_pairs(self, found, **given)
         return self._lazily(how, **given)
 
-    def _aggregated(self, how: str, options: Options) -> Any:
+    def _aggregate(self, how: str, options: Options) -> Any:
         return self._lazily("agg", how, **asdict(options))
 
     def _only_column(self) -> Any:
@@ -140,10 +140,10 @@ class LazyGroupBy(AggregateMethods):
         """
         if self._on_gpu:
             # A function names an aggregate there.
-            func = named(func)
+            func = name_functions(func)
             if func is None:
                 kwargs = {label: named_pair(each) for label, each in kwargs.items()}
-        if any(map(callable, _named(func, kwargs))):
+        if any(map(callable, _names(func, kwargs))):
             return self._by_function("agg", meta, func, *args, **kwargs)
         if func == "size":
             return self.size()
@@ -243,22 +243,22 @@ class LazyGroupBy(AggregateMethods):
         dtypes do not depend on the data: where a key may be null and `dropna` leaves its rows out,
         integers and booleans are nullable.
         """
-        func = named(func) if self._on_gpu else func
+        func = name_functions(func) if self._on_gpu else func
         if callable(func):
             return self._by_function("transform", meta, func, *args, **kwargs)
-        return transformed(self, func, args, kwargs)
+        return transform_lazily(self, func, args, kwargs)
 
 
-def _named(func: Any, named: dict[str, Any]) -> Iterator[Any]:
+def _names(func: Any, named: dict[str, Any]) -> Iterator[Any]:
     """Yield the names and functions of the aggregates passed to `agg`."""
     if func is None:
         for each in named.values():
             yield each[1] if isinstance(each, tuple) and len(each) > 1 else each
     elif isinstance(func, Mapping):
         for each in func.values():
-            yield from _named(each, {})
+            yield from _names(each, {})
     elif isinstance(func, list | tuple):
         for each in func:
-            yield from _named(each[1] if isinstance(each, tuple) and len(each) > 1 else each, {})
+            yield from _names(each[1] if isinstance(each, tuple) and len(each) > 1 else each, {})
     elif func is not list:
         yield func

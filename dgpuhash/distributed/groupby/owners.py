@@ -195,7 +195,7 @@ class GroupOwners:
         first = states.folded.get(partition)
         if first is None:
             if states.is_sealed:
-                raise changed(partition)
+                raise changed_rows_error(partition)
             box = states.waiting.setdefault((partition, attempt), {})
             box.setdefault(number, payload)
             if len(box) < pieces:
@@ -206,7 +206,7 @@ class GroupOwners:
             work = fire_and_forget(self._host.thread.run(self._fold, states, payloads, form))
             first = states.folded[partition] = Folded(digest, rows, work)
         elif first.digest != digest:
-            raise changed(partition)
+            raise changed_rows_error(partition)
         await asyncio.shield(first.work)
         return []
 
@@ -263,7 +263,7 @@ class GroupOwners:
             for receipt in receipts:
                 found = states.folded.get(receipt.partition)
                 if found is not None and found.digest != receipt.digest:
-                    raise changed(receipt.partition)
+                    raise changed_rows_error(receipt.partition)
                 if (0 if found is None else found.rows) != receipt.rows[part]:
                     raise IndexLost(
                         f"states of partition {receipt.partition} are missing; compute it again"
@@ -285,7 +285,7 @@ def lost() -> IndexLost:
     return IndexLost("the states of the groups are gone from a worker; compute them again")
 
 
-def changed(partition: int) -> UnsupportedError:
+def changed_rows_error(partition: int) -> UnsupportedError:
     """Return the error for a partition with other rows when its task ran again."""
     return UnsupportedError(
         f"partition {partition} of the frame that is grouped had other rows when its task ran "

@@ -20,7 +20,7 @@ from dgpuhash.frames import frames_of
 from dgpuhash.frames.groupby.partial import GroupPlan
 from dgpuhash.frames.groupby.partial.cudf.host import on_device, on_host
 from dgpuhash.frames.groupby.partial.fold import folding
-from dgpuhash.frames.groupby.partial.keys import recoded, united
+from dgpuhash.frames.groupby.partial.keys import recoded, unite_categories
 from dgpuhash.frames.groupby.partial.result import result_of_places
 from dgpuhash.frames.groupby.partial.rows import in_pieces, result_of_pieces
 from dgpuhash.frames.spill.file import SpillFile
@@ -144,7 +144,7 @@ class SpillingStates(Spillable):
         IndexLost
             When the file was given back.
         """
-        plan = united(self._plan, [each.others for each in categories])
+        plan = unite_categories(self._plan, [each.others for each in categories])
         dtypes = plan.states_meta.dtypes.to_dict() if plan is not self._plan else {}
         recode = partial(recoded, dtypes=dtypes) if dtypes else _as_it_is
         told = [result_of_places(plan, recode(each.keys), each.known) for each in self._found]

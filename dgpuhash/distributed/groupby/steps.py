@@ -31,7 +31,7 @@ from dgpuhash.distributed.runs.one_phase import RangesExpr, answers_in_one_phase
 from dgpuhash.distributed.runs.phases import SealExpr, SinkExpr
 from dgpuhash.distributed.runs.results import FewerExpr, has_objects
 from dgpuhash.frames.groupby.partial import GroupPlan
-from dgpuhash.frames.groupby.partial.keys import Categories, recoded, united
+from dgpuhash.frames.groupby.partial.keys import Categories, recoded, unite_categories
 from dgpuhash.frames.groupby.partial.result import ranked_columns
 
 # States of all partitions that need no owners, and rows of which no states are made. Either takes
@@ -56,7 +56,7 @@ class GroupShares(RangeShares):
 
     def answer(self, plan: Any, pieces: list[Any], categories: Sequence[Categories]) -> Any:
         if any(categories):
-            plan = united(plan, categories)
+            plan = unite_categories(plan, categories)
             dtypes = plan.states_meta.dtypes.to_dict()
             pieces = [recoded(each, dtypes) for each in pieces or [plan.states_meta]]
         return super().answer(plan, pieces, categories)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dgpuhash.distributed.groupby.group_by import LazyGroupBy
 
 
-def transformed(
+def transform_lazily(
     groups: LazyGroupBy, func: Any, args: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
     """Return for each row the aggregate of its group; see `LazyGroupBy.transform`."""
@@ -48,8 +48,8 @@ def transformed(
     labels: list[Any] = [found.name] if found.ndim == 1 else list(found.columns)
     labels = [asked.names.get(label, label) for label in labels]
     keys = [f"k{place}" for place in range(len(groups._keys))]
-    told = _mapped(found, by_numbers, keys)
-    asking = _mapped(keys_of(frame, groups), keys_beside, asked, ())
+    told = _map(found, by_numbers, keys)
+    asking = _map(keys_of(frame, groups), keys_beside, asked, ())
     # Where each row has its group, dtypes stay.
     promoted = asked.on_rounding is not None
     nullable = promoted or any(map(_may_be_null, groups._keys))
@@ -64,7 +64,7 @@ def transformed(
     # Without the keys, whose categories the partitions need not agree on then.
     merged = merge_lazily(asking, told, arguments)[columns + masked]
     names = list(frame._meta.index.names)
-    return _mapped(merged, _rows_as, labels, found.ndim == 1, names, masked)
+    return _map(merged, _rows_as, labels, found.ndim == 1, names, masked)
 
 
 def keys_of(frame: Any, groups: LazyGroupBy) -> Any:
@@ -75,7 +75,7 @@ def keys_of(frame: Any, groups: LazyGroupBy) -> Any:
     return frame[[label for label in frame.columns if label in labels]]
 
 
-def _mapped(frame: Any, function: Any, *args: Any) -> Any:
+def _map(frame: Any, function: Any, *args: Any) -> Any:
     return frame.map_partitions(function, *args, meta=function(frame._meta, *args))
 
 

@@ -358,13 +358,13 @@ class DistributedGroupBy(NamedHandle):
         >>> state.close(); client.close()
         """
         whole = not isinstance(since, bool) and isinstance(since, int)
-        self._refreshed(self._current())
+        self._refresh(self._current())
         if not whole or not 0 <= since <= self.epoch:
             raise SpecError(f"since={since!r}; give an epoch, from 0 to {self.epoch}")
         return self._labelled(since)
 
     def _labelled(self, since: int) -> Any:
-        self._refreshed(self._current())
+        self._refresh(self._current())
         descriptor = self._current()
         built = Built("", "", CachedPickle.of(descriptor), since=since)
         plan = LabelledResults(self._groups)

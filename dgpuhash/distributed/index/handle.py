@@ -419,14 +419,14 @@ class Handle:
             try:
                 return self._while_empty(descriptor, read)
             except IndexLost as error:
-                if not self._refreshed(descriptor, error):
+                if not self._refresh(descriptor, error):
                     raise
         raise IndexChanged(
             f"index {self.name!r} was changed {attempts} times while this call read it; call it "
             "again when other clients have finished their changes"
         )
 
-    def _refreshed(self, before: Descriptor, error: IndexLost | None = None) -> bool:
+    def _refresh(self, before: Descriptor, error: IndexLost | None = None) -> bool:
         """Bring the handle to the newest epoch; return whether that is newer.
 
         The result is whether there is a newer epoch than that of `before`. After an `error`, which

@@ -291,7 +291,7 @@ class ReadMixin(Handle):
             if merged is not None:
                 return merged
         # Lazy tasks cannot be retried here at another epoch: refresh first.
-        self._refreshed(self._current())
+        self._refresh(self._current())
         client = self._client
 
         def planned(descriptor: Descriptor) -> tuple[IndexMerge, tuple[bool, bool]]:
@@ -325,7 +325,7 @@ class ReadMixin(Handle):
         237
         >>> client.close()
         """
-        self._refreshed(self._current())
+        self._refresh(self._current())
         return rows_lazily(self._current())
 
     def head(self, n: int = 5) -> AnyFrame:

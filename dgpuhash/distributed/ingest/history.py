@@ -91,7 +91,7 @@ class RowStep:
                     files = tuple(files[part] for part in sorted(lost.gone))
                 rows = delayed_frames(url, filter(None, files), library)
                 if descriptor.groups is not None:
-                    complete = dask.delayed(completed, pure=False)
+                    complete = dask.delayed(complete_states, pure=False)
                     groups = CachedPickle.of(descriptor.groups)
                     rows = [complete(each, groups) for each in rows]
                 yield self._act(batch.verb, rows)
@@ -181,6 +181,6 @@ def reduce_partition(frame: Any, seal: CachedPickle[Aggregation], number: int) -
     return seal.opened().reduce(frame, number)
 
 
-def completed(states: Any, groups: CachedPickle[Aggregation]) -> Any:
+def complete_states(states: Any, groups: CachedPickle[Aggregation]) -> Any:
     """Add columns that earlier versions did not save to saved states; runs as a Dask task."""
-    return groups.opened().completed(states)
+    return groups.opened().complete(states)

@@ -64,7 +64,7 @@ class AlignedMergeExpr(SidesExpr, LoweredExpr):
         return int(self.npartitions)
 
     def _simplify_down(self) -> Expr | None:
-        return self._narrowed()
+        return self._narrow()
 
     def _lower(self) -> Expr:
         chosen = self.operand("_partitions")

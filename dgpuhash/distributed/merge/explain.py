@@ -46,7 +46,7 @@ _SENT = {
 }
 
 
-def explained(frame: dd.DataFrame, client: Client) -> str:
+def explain_merges(frame: dd.DataFrame, client: Client) -> str:
     """Describe in words how each merge of a frame runs; see `IndexAccessor.explain`."""
     given = list(merges_of(frame.expr))
     optimized: Any = optimize_until(frame.expr, "simplified-logical")
@@ -85,7 +85,7 @@ def merges_of(expression: Expr) -> Iterator[Expr]:
             stack += [(part, False) for part in reversed(each.dependencies())]
 
 
-def counted(number: int, what: str) -> str:
+def amount(number: int, what: str) -> str:
     """Return a count with its noun as text.
 
     Examples
@@ -151,27 +151,27 @@ def _of_frames(
     else:
         parts = getattr(merge, plan.probing).npartitions
         yield begin + (
-            f"{counted(parts, 'partition')} of the {plan.probing} side ask"
+            f"{amount(parts, 'partition')} of the {plan.probing} side ask"
             f"{'s, in its' if parts == 1 else ', in their'} order"
         )
         yield f"indexed: the {stored} side, {strategy.indexed}"
-        yield f"placed: {_placed(strategy)}"
-        yield f"stored: {_stored(plan)}"
+        yield f"placed: {_place(strategy)}"
+        yield f"stored: {_stored_columns(plan)}"
         yield from read
         back = _answer(plan.is_filter, _names(plan, plan.fetched))
         sent = sent_to_shards(Placement.DISTRIBUTED)
         yield _SENT.get(strategy.kind) or f"sent: {sent}; back: {back}"
-    yield from _checked(merge)
+    yield from _checked_sides(merge)
     if tails := len(getattr(merge, "_tails", ())):
         alone = "then" if merge.operand("probed") else "chosen alone"
         yield (
-            f"{alone}: {counted(tails, 'partition')} with rows of the {stored} side that nothing "
+            f"{alone}: {amount(tails, 'partition')} with rows of the {stored} side that nothing "
             "matches"
         )
     yield _result(merge)
 
 
-def _checked(merge: MergeExpr | StandingMergeExpr) -> Iterator[str]:
+def _checked_sides(merge: MergeExpr | StandingMergeExpr) -> Iterator[str]:
     """Yield the sides whose keys are checked for uniqueness."""
     sides = [side for side, one in zip(("left", "right"), merge.validate, strict=True) if one]
     if sides:
@@ -184,18 +184,18 @@ def _of_an_index(merge: Expr, probe: Probe) -> list[str]:
     parts = merge.npartitions - tails
     back = _answer(probe.how in ("semi", "anti"), list(probe.moved))
     lines = [
-        f"{probe.how} merge by {_paired(probe.left_on, descriptor.encoder.names)}: "
-        f"{counted(parts, 'partition')} of the left side ask{'s' if parts == 1 else ''} the index "
+        f"{probe.how} merge by {_key_names(probe.left_on, descriptor.encoder.names)}: "
+        f"{amount(parts, 'partition')} of the left side ask{'s' if parts == 1 else ''} the index "
         f"{descriptor.name!r}, in {'its' if parts == 1 else 'their'} order",
-        f"stored: {counted(len(descriptor.shards), 'shard')}, {descriptor.placement.value}, epoch "
+        f"stored: {amount(len(descriptor.shards), 'shard')}, {descriptor.placement.value}, epoch "
         f"{descriptor.epoch:,}, columns {list(descriptor.meta)!r}",
         f"sent: {sent_to_shards(descriptor.placement)}; back: {back}",
     ]
     if isinstance(merge, StandingMergeExpr):
-        lines += _checked(merge)
+        lines += _checked_sides(merge)
     if tails:
         lines.append(
-            f"then: {counted(tails, 'partition')} with rows of the index that nothing matches"
+            f"then: {amount(tails, 'partition')} with rows of the index that nothing matches"
         )
     return [*lines, _result(merge)]
 
@@ -205,10 +205,10 @@ def _by(plan: PartitionPlan) -> str:
         return ""
     pairs = plan.keys.pairs
     labels = [[pair.left_label for pair in pairs], [pair.right_label for pair in pairs]]
-    return f" by {_paired(*labels)}"
+    return f" by {_key_names(*labels)}"
 
 
-def _paired(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> str:
+def _key_names(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> str:
     """Return the names of keys, with both names where the sides differ."""
     named = [["the index" if label is None else repr(label) for label in each]
              for each in (ours, theirs)]  # fmt: skip
@@ -216,10 +216,10 @@ def _paired(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> str:
     return ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)
 
 
-def _placed(strategy: Strategy) -> str:
+def _place(strategy: Strategy) -> str:
     if strategy.kind == "broadcast":
         return f"replicated, all rows on each worker, {strategy.why}"
-    ranges = counted(strategy.ranges, "hash range")
+    ranges = amount(strategy.ranges, "hash range")
     return f"distributed over {ranges} of its keys{strategy.why and ', '}{strategy.why}"
 
 
@@ -228,7 +228,7 @@ def _answer(filters: bool, columns: list[Hashable]) -> str:
     return "which keys are there" if filters else repr(columns)
 
 
-def _stored(plan: PartitionPlan) -> str:
+def _stored_columns(plan: PartitionPlan) -> str:
     """Return the columns kept from the build side."""
     columns = _names(plan, [label for label in plan.stored_meta if str(label)[0] == "c"])
     beside = f" and columns {columns!r}" if columns else " alone"
@@ -267,11 +267,11 @@ def _read(merge: Any, written: Any, merges: Sequence[Expr], client: Client) -> I
                 told += f" of {len(then.columns)}"
             moved = len(_filters(now)) - len(_filters(then))
             if moved > 0:
-                told += f", {counted(moved, 'condition')} before the merge"
+                told += f", {amount(moved, 'condition')} before the merge"
         made = next((f"merge {names.index(each._name) + 1}" for each in _chain(now)
                      if each._name in names), "")  # fmt: skip
         size = f"{made}, " if made else size_of(now, columns, client)
-        yield f"{side} side: {counted(now.npartitions, 'partition')}, {size}{told}"
+        yield f"{side} side: {amount(now.npartitions, 'partition')}, {size}{told}"
 
 
 def size_of(side: Expr, columns: list[Hashable], client: Client) -> str:
@@ -319,4 +319,4 @@ def _nbytes(side: Expr, columns: list[Hashable], client: Client) -> int | None:
 
 def _result(merge: Expr) -> str:
     told = "known" if merge.known_divisions else "unknown"
-    return f"result: {counted(merge.npartitions, 'partition')}, divisions {told}"
+    return f"result: {amount(merge.npartitions, 'partition')}, divisions {told}"

@@ -139,20 +139,20 @@ class MergeExpr(SidesExpr, TailedExpr):
             return PairExpr(self.left, self.right, plan, texts, self.divisions)
         if strategy.kind == "broadcast":
             merged = broadcast(asking, stored, plan)
-            return self._typed(merged) if merged.holds else merged
+            return self._with_types(merged) if merged.holds else merged
         told, other_told = texts if self.probing == "left" else texts[::-1]
         how = strategy.ranges, self.seeds, other_told, strategy.late_nbytes
         build = BuildExpr(stored, StoredRows(plan), *how).put()
         checks = []
         if told:
             other = "right" if self.probing == "left" else "left"
-            checks.append(_checked(asking, plan, other, self.ranges, self.seeds, told))
+            checks.append(_uniqueness_check(asking, plan, other, self.ranges, self.seeds, told))
         if isinstance(asking, Blockwise):
             asking = GatedExpr(asking, build)
         shown = self.operand("probed"), self._tails
-        return self._typed(ProbeExpr(asking, build, plan, self.ranges, *shown, None, *checks))
+        return self._with_types(ProbeExpr(asking, build, plan, self.ranges, *shown, None, *checks))
 
-    def _typed(self, merged: Expr) -> Expr:
+    def _with_types(self, merged: Expr) -> Expr:
         """Return a merge with one categorical dtype in all partitions."""
         typed = has_unknown_categories(self.plan)
         return TypedExpr(merged, self.plan, self.left, self.right) if typed else merged
@@ -160,7 +160,7 @@ class MergeExpr(SidesExpr, TailedExpr):
     def _simplify_down(self) -> Expr | None:
         if self.operand("_partitions") is not None:
             return self._chosen_partitions()
-        return self._narrowed()
+        return self._narrow()
 
     @property
     def _takes_filters(self) -> bool:
@@ -168,7 +168,7 @@ class MergeExpr(SidesExpr, TailedExpr):
         return whole and super()._takes_filters
 
 
-def _checked(
+def _uniqueness_check(
     side: Expr, plan: PartitionPlan, other: str, ranges: int, seeds: KeySeeds, text: str
 ) -> BuildExpr:
     """Return a build of the keys on the side opposite `other`, to check their uniqueness."""
@@ -214,7 +214,7 @@ class StandingMergeExpr(TailedExpr):
         token = tokenize_deterministic(self.frame._name, self.known)
         stored = StandingExpr(self.known.descriptor, token)
         checks = [
-            _checked(side, self.plan, other, self.ranges, self.seeds, text)
+            _uniqueness_check(side, self.plan, other, self.ranges, self.seeds, text)
             for side, other, text in zip(
                 (self.frame, stored_rows(self.known.descriptor)), ("right", "left"),
                 not_unique(self.validate), strict=True,

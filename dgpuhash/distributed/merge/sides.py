@@ -47,7 +47,7 @@ class SidesExpr(ResultExpr):
         """Whether filters may be pushed down to the sides."""
         return not any(self.validate)
 
-    def _narrowed(self) -> Expr | None:
+    def _narrow(self) -> Expr | None:
         """Return a semi or anti join that reads only the right side's keys, or None."""
         if not self.plan.is_filter:
             return None

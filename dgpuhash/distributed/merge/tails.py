@@ -31,7 +31,7 @@ def tail(sealed: Built, probe: ProbeTask, number: int, ranges: int, *receipts: P
             begin_anew(task_client(), sealed.key)
         asking = probe.probe(sealed)
         assert asking.plan is not None
-        return asking.plan.tail(_unmatched(asking.descriptor, asking.marks, number, ranges))
+        return asking.plan.tail(_unmatched_rows(asking.descriptor, asking.marks, number, ranges))
 
 
 def stored_rows(
@@ -44,14 +44,14 @@ def stored_rows(
     with source(built, "merge"):
         if built.rows is not None:
             assert plan is not None
-            return plan.opened().restored(built.rows.iloc[:0] if number else built.rows)
+            return plan.opened().restore(built.rows.iloc[:0] if number else built.rows)
         assert built.descriptor is not None
         descriptor = built.descriptor.opened()
-        rows = _unmatched(descriptor, "", number, ranges, built.since, built.columns)
-        return rows[list(descriptor.meta)] if plan is None else plan.opened().restored(rows)
+        rows = _unmatched_rows(descriptor, "", number, ranges, built.since, built.columns)
+        return rows[list(descriptor.meta)] if plan is None else plan.opened().restore(rows)
 
 
-def _unmatched(
+def _unmatched_rows(
     descriptor: Descriptor, marks: str, number: int, ranges: int, since: int = 0,
     columns: Sequence[Hashable] | None = None,
 ) -> Any:  # fmt: skip

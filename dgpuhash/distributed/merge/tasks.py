@@ -29,7 +29,7 @@ from dgpuhash.distributed.merge.broadcast import all_held, are_few, merge_with_r
 from dgpuhash.distributed.partition.change import Change
 from dgpuhash.distributed.partition.descriptor import Descriptor, ShardAddress
 from dgpuhash.distributed.partition.skew import NO_HEAVY
-from dgpuhash.distributed.query.fetch import encoded
+from dgpuhash.distributed.query.fetch import key_codes
 from dgpuhash.distributed.query.merge_tasks import Probe
 from dgpuhash.distributed.runs.phases import RESULT_NBYTES, BufferedRows, RunTask, source
 from dgpuhash.distributed.runs.run import Run, begin_run, current_run, lost_runs_again
@@ -285,7 +285,7 @@ def confirm(
     with raise_without_traceback(), lost_runs_again(sealed.key, sealed.uid):
         asking = probe.probe(sealed)
         keys = asking.asking(frame).keys
-        codes = encoded(keys, asking.descriptor).codes
+        codes = key_codes(keys, asking.descriptor).codes
         host = codes.get() if hasattr(codes, "get") else codes
         digest = hashlib.blake2b(host.tobytes(), digest_size=16).hexdigest()
         first = asking.descriptor.shards[0]

@@ -67,7 +67,9 @@ class TypedExpr(Expr):
         graph: dict[Any, Task] = {types: Task(types, types_of, columns, *firsts)}
         for number in range(self.frame.npartitions):
             key = (self._name, number)
-            graph[key] = Task(key, typed, TaskRef((self.frame._name, number)), TaskRef(types))
+            graph[key] = Task(
+                key, with_categories, TaskRef((self.frame._name, number)), TaskRef(types)
+            )
         return graph
 
 
@@ -105,7 +107,7 @@ def _knows_dtype(dtype: pd.CategoricalDtype, rows: int) -> bool:
     return not (isinstance(known, np.dtype) and known.kind in ("fO" if rows else "O"))
 
 
-def typed(frame: Any, types: dict[Hashable, Any]) -> Any:
+def with_categories(frame: Any, types: dict[Hashable, Any]) -> Any:
     """Return a partition of the result with these category dtypes.
 
     Raises

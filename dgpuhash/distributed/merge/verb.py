@@ -74,7 +74,7 @@ def merge_lazily(
     _check_keys(arguments)
     sides = _of_one_library([_collection(side) for side in (left, right)])
     ranges = hash_ranges(npartitions, workers)
-    arguments = _resolved(sides, arguments)
+    arguments = _resolve_keys(sides, arguments)
     if arguments.columns is not None:
         sides[1] = sides[1][list(arguments.narrowed(sides[1]._meta).columns)]
         arguments = replace(arguments, columns=None)
@@ -91,11 +91,11 @@ def merge_lazily(
     else:
         merged = new_collection(MergeExpr(*exprs, arguments, strategy, SEEDS, unique))
     if sort and arguments.how not in ("semi", "anti", "isin", "cross"):
-        merged = _sorted(merged, plan)
+        merged = _sort(merged, plan)
     return merged
 
 
-def _sorted(merged: dd.DataFrame, plan: PartitionPlan) -> dd.DataFrame:
+def _sort(merged: dd.DataFrame, plan: PartitionPlan) -> dd.DataFrame:
     """Return the merge sorted by its keys.
 
     Raises
@@ -192,12 +192,12 @@ def prepare(client: Client) -> int:
     import_on_cluster(client)
     when, workers = _counted.get(client, (-_COUNTED_SECONDS, 0))
     if monotonic() - when >= _COUNTED_SECONDS:
-        workers = _installed(client)
+        workers = _install(client)
         _counted[client] = monotonic(), workers
     return workers
 
 
-def _installed(client: Client) -> int:
+def _install(client: Client) -> int:
     """Install this library if needed; return the scheduler's number of workers."""
     found = identity_of(client)
     if found["id"] not in _ready:
@@ -245,7 +245,7 @@ def hash_ranges(npartitions: int | None, workers: int) -> int:
     return npartitions
 
 
-def _resolved(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinArguments:
+def _resolve_keys(sides: Sequence[dd.DataFrame], arguments: JoinArguments) -> JoinArguments:
     """Return the arguments with explicit key names, before columns are dropped."""
     given = arguments.on, arguments.left_on, arguments.right_on
     if arguments.how == "cross" or any(each is not None for each in given):

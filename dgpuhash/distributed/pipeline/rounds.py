@@ -146,7 +146,7 @@ class PipelinedRounds:
         dealing = self._deal(0) if self._plan.rounds else None
         for number in range(self._plan.rounds):
             assert dealing is not None
-            asked = self._sliced(dealing, self._slices_of(number))
+            asked = self._slice(dealing, self._slices_of(number))
             # A next piece's rows would land in the same memory.
             alone = self._plan.rounds == 1 and asked.slices > 1
             if alone and self._collective.lands(self._backend.name):
@@ -216,7 +216,7 @@ class PipelinedRounds:
         going: list[tuple[SlicedPiece, Transfer]] = []
         arrived: list[Received] = []
         for number in range(self._plan.rounds):
-            asked = self._sliced(self._deal(number), 1)
+            asked = self._slice(self._deal(number), 1)
             with self._side.use():
                 transfer = self._start(asked.sent.columns, asked.sent.counts)
             going.append((asked, transfer))
@@ -274,7 +274,7 @@ class PipelinedRounds:
         with self._side.use():
             return self._partition(piece)
 
-    def _sliced(self, dealing: PartitionedPiece, slices: int) -> SlicedPiece:
+    def _slice(self, dealing: PartitionedPiece, slices: int) -> SlicedPiece:
         """Return a partitioned piece, cut into slices."""
         starts = dealing.starts().astype(np.int64)
         # Rows are counted, but may still be moving.

@@ -395,12 +395,12 @@ class SlicedPiece:
         for number, answers in enumerate(zip(*back, strict=True)):
             counts = np.sum([answer.counts for answer in answers], axis=0)
             by_row = answers[0].by_row
-            columns = places[number] if by_row else self._joined(answers, len(counts))
+            columns = places[number] if by_row else self._join(answers, len(counts))
             pads = self.pads if by_row and self.pads.any() else None
             whole.append(Answer(columns, counts, by_row, pads))
         return whole
 
-    def _joined(self, answers: tuple[Answer, ...], ranks: int) -> list[Any]:
+    def _join(self, answers: tuple[Answer, ...], ranks: int) -> list[Any]:
         """Return the rows of all `answers`, ordered by rank."""
         return [
             self._backend.xp.concatenate(

@@ -39,7 +39,7 @@ from dgpuhash.distributed.shards.table_store import (
     answer_name,
     answer_of,
     at,
-    stored,
+    stored_shapes,
 )
 from dgpuhash.errors import IndexLost, OutOfMemoryError, ShapeError
 from dgpuhash.tables.arguments.lookup_keys import LookupKeys, joined_rows
@@ -386,7 +386,7 @@ class VerbExecution:
             came = merge_answers(self._part, self._verb, came, rows)
         if self._part.has_list_answers(self._verb):
             (counts, *flags), (values,) = (each.columns for each in came)
-            self._lists.append(self._unmixed(sent.deal, counts, values, *flags))
+            self._lists.append(self._unmix(sent.deal, counts, values, *flags))
             return
         columns = came[0].columns
         if rows == self._rows and sent.deal is None:
@@ -404,7 +404,7 @@ class VerbExecution:
         for place, column in zip(places, columns, strict=True):
             place[...] = column
 
-    def _unmixed(
+    def _unmix(
         self, deal: Multisplit | None, counts: Any, values: Any, *flags: Any
     ) -> tuple[Any, ...]:
         """Return counts and values of lists, and flags, in the order of the piece's rows."""
@@ -535,9 +535,9 @@ def run_verb(
             raise
     hosted.epoch += order.verb.changes
     answer = answer_of(order.verb.name, given.token)
-    data = _kept(order, answer, given.own, answers)
+    data = _label_results(order, answer, given.own, answers)
     held = TableShardSize.by(part) if order.verb.changes else None
-    result = VerbResult(stored(data), answer, None, absent_rows, asking.results, held)
+    result = VerbResult(stored_shapes(data), answer, None, absent_rows, asking.results, held)
     return TaskOutput(result, data)
 
 
@@ -566,7 +566,7 @@ def _has_room(part: TableShard, verb: Verb, given: LocalInputs) -> bool:
     return part.has_room(-(-rows // len(given.dealt)))
 
 
-def _kept(
+def _label_results(
     order: VerbRequest, answer: str, chunks: Sequence[Chunk], answers: list[list[Any]]
 ) -> dict[tuple[str, int], Any]:
     """Return the results under the labels of the worker's data."""

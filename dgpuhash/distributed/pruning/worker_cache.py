@@ -59,7 +59,7 @@ class BloomCache:
                 self.absent_rows += asked.absent
                 self.repeated_rows += asked.repeated
 
-    def spared(self, absent_rows: int) -> None:
+    def add_spared_rows(self, absent_rows: int) -> None:
         """Add `absent_rows` rows that a collective phase has pruned."""
         with self._lock:
             self.absent_rows += absent_rows
@@ -100,7 +100,7 @@ class BloomCache:
             # Another task fetched it, or was refused, meanwhile.
             return
         free, _ = backend.get(frames_of(descriptor.meta).device).memory()
-        self.replica = _fetched(
+        self.replica = _fetch_replica(
             worker, descriptor, math.inf if must else config.share(MEMORY) * free
         )
         self._refused = self.replica is None
@@ -127,7 +127,7 @@ class BloomCache:
         return words[first : first + chunk_nbytes(device) // words.dtype.itemsize]
 
 
-def _fetched(worker: Any, descriptor: Descriptor, most_nbytes: float) -> BloomReplica | None:
+def _fetch_replica(worker: Any, descriptor: Descriptor, most_nbytes: float) -> BloomReplica | None:
     """Return a replica with the bits that the owners send, or None.
 
     None where it takes more than `most_nbytes`, or, if that is finite, more memory than there is.

@@ -363,7 +363,7 @@ def probe_shards(
         shard, bloom = _local_shard(worker, descriptor), None
         if shard is not None:
             bloom = shard.sieve.filter(worker, descriptor, sparing, len(shard.index))
-        asked = PrunedKeys.of(encoded(keys, descriptor), bloom, sparing)
+        asked = PrunedKeys.of(key_codes(keys, descriptor), bloom, sparing)
     questions = requests_by_shard(keys, count, descriptor, how, worker.address, asked)
     apart = descriptor.placement is Placement.INDEPENDENT
     asker = ShardReader(worker, descriptor, *_join_per_shard(how, columns, apart), marks, limit)
@@ -404,7 +404,7 @@ def _local_shard(worker: Any, descriptor: Descriptor) -> Shard | None:
     return shard if at else None
 
 
-def encoded(keys: Payload, descriptor: Descriptor) -> EncodedKeys:
+def key_codes(keys: Payload, descriptor: Descriptor) -> EncodedKeys:
     """Return the codes of `keys`."""
     if is_plain(keys):
         return descriptor.encoder.encode_arrays(keys, frames_of(descriptor.meta))
@@ -424,7 +424,7 @@ def requests_by_shard(
     A piece has the positions of the keys, and the keys.
     """
     if asked is None:
-        owned = rows_to_query(count, lambda: encoded(keys, descriptor), descriptor, how, address)
+        owned = rows_to_query(count, lambda: key_codes(keys, descriptor), descriptor, how, address)
     else:
         sent = len(asked.keys)
         owned = rows_to_query(sent, lambda: asked.encoded, descriptor, how, address)

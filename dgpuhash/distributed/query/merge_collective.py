@@ -184,13 +184,13 @@ def merge_on_rank(
             replica = _replica(shard.index, shard.sieve, sparing, collective)
         told = ThreadProgress(descriptor.uid, "merge", "exchange keys", asking.rows)
         with host.thread.telling(told) as progress:
-            made = _merged(collective, shard.index, asking, replica, given, progress)
-        shard.sieve.spared(made.result.spared_rows)
+            made = _merge(collective, shard.index, asking, replica, given, progress)
+        shard.sieve.add_spared_rows(made.result.spared_rows)
         backend.get(frames_of(descriptor.meta).device).synchronize()
         return made
 
 
-def _merged(
+def _merge(
     collective: Collective,
     index: FrameIndex,
     asking: RankProbe,

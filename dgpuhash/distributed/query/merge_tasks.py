@@ -206,7 +206,7 @@ class Probe(EmptyFramePickle):
         own = self.asking(left)
         if not own.meets:
             with host.service(SecessionBudget).task(own.nbytes, most_nbytes):
-                return next(self._merged(worker, [[own]]))[0]
+                return next(self._merge(worker, [[own]]))[0]
         room = most_nbytes - own.nbytes
         with host.service(WaitingTasks).ready(worker, function, room) as siblings:
             most = self._most_keys_nbytes(worker, own)
@@ -255,7 +255,7 @@ class Probe(EmptyFramePickle):
         with memory_errors_of("merge"):
             at_once = AT_ONCE[frames_of(self.meta).device]
             return host.service(Coalescer).call(
-                partial(self._merged, worker), several,
+                partial(self._merge, worker), several,
                 kind=id(self),
                 nbytes=sum(asking.keys_nbytes for asking in several),
                 most_nbytes=most,
@@ -320,7 +320,7 @@ class Probe(EmptyFramePickle):
         frames = frames_of(asking.left)
         if self.plain and asking.arrays is not None and found is not None and is_plain(found):
             if whole:
-                return frames.widened(asking.left, asking.arrays, found, self.meta)
+                return frames.append(asking.left, asking.arrays, found, self.meta)
             left = (gather_rows(array, query_rows) for array in asking.arrays)
             return frames.from_arrays([*left, *found], self.meta)
         if found is not None:
@@ -329,7 +329,7 @@ class Probe(EmptyFramePickle):
             query_rows = frames.xp.arange(len(asking.left))
         return self.plan.result(asking.left, query_rows, found)
 
-    def _merged(
+    def _merge(
         self, worker: Any, groups: Sequence[Sequence[ProbePartition]]
     ) -> Iterator[tuple[Any, list[Found]]]:
         """Yield the merge of each group's first partition, and others' matches.

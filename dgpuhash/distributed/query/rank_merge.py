@@ -117,7 +117,7 @@ class RankProbe:
         probe, frames = self.probe, self._frames
         xp = frames.xp
         rows, *payload = back.columns
-        rows = gather_rows(asked.numbers, _shifted(rows, back.counts, _firsts(asked.counts), xp))
+        rows = gather_rows(asked.numbers, _shift_rows(rows, back.counts, _firsts(asked.counts), xp))
         if probe.how in {"semi", "anti"}:
             rows = combine_semi_joins(rows, self.rows, probe.how, xp)
             self.matched = len(rows) if probe.how == "semi" else self.rows - len(rows)
@@ -163,7 +163,7 @@ def shard_matches(
     ends = xp.asarray(np.cumsum(came.counts))
     ends = backend.get(frames.device).to_host(xp.searchsorted(rows, ends))
     counts = np.diff(ends, prepend=0).astype(np.int64)
-    positions = _shifted(rows, counts, -_firsts(came.counts), xp).astype(np.uint32)
+    positions = _shift_rows(rows, counts, -_firsts(came.counts), xp).astype(np.uint32)
     return PartitionedColumns([positions, *found], None, counts), refused
 
 
@@ -171,7 +171,7 @@ def _firsts(counts: np.ndarray) -> np.ndarray:
     return np.cumsum(counts) - counts
 
 
-def _shifted(rows: Any, counts: np.ndarray, firsts: np.ndarray, xp: Any) -> Any:
+def _shift_rows(rows: Any, counts: np.ndarray, firsts: np.ndarray, xp: Any) -> Any:
     """Return row numbers with each rank's first row added.
 
     The numbers of a rank, `counts` of them, are shifted by its entry in `firsts`.

@@ -102,7 +102,7 @@ class ShardHost(WorkerPlugin):
         handlers["dgpuhash_match"] = replying(self.match)
         handlers["dgpuhash_marks"] = replying(self.marks)
         handlers["dgpuhash_digest"] = replying(self.digest)
-        handlers["dgpuhash_unmatched"] = replying(self.unmatched)
+        handlers["dgpuhash_unmatched"] = replying(self.unmatched_rows)
         handlers["dgpuhash_bits"] = replying(self.bits)
         handlers["dgpuhash_known"] = replying(self.known)
         handlers["dgpuhash_put"] = replying(self.put)
@@ -163,7 +163,7 @@ class ShardHost(WorkerPlugin):
         found = self.shards.at(uid, epoch, incarnation).marks
         return [found.digest(marks, partition, digest)]
 
-    async def unmatched(
+    async def unmatched_rows(
         self, *, others: Any, uid: str, epoch: int, incarnation: str, marks: str, **asked: Any
     ) -> list[Any]:
         """Return unmatched rows of a join, as `Marks.others`."""

@@ -23,7 +23,7 @@ from dgpuhash.distributed.shards.incoming import without_rows
 from dgpuhash.distributed.shards.worker_memory import Spillable, WorkerMemory
 from dgpuhash.errors import OutOfMemoryError
 from dgpuhash.frames import FrameIndex, check_lossless_concat
-from dgpuhash.frames.spill.file import SpillFile, detached
+from dgpuhash.frames.spill.file import SpillFile, detach
 
 # Bytes that a key table takes for a row, and with what is there only while it is filled.
 TABLE_NBYTES, FILLING_NBYTES = 20, 48
@@ -151,7 +151,7 @@ class SpillingInbox(Spillable, Inbox):
             self._file = SpillFile(self._others, self._memory.folder)
         frame = frame_of_payload(parcel.payload, self._change.meta)
         first = self._file.append(frame[list(self._others)])
-        keys = detached(frame.iloc[:, self._key_places])
+        keys = detach(frame.iloc[:, self._key_places])
         segment[parcel.number] = replace(parcel, payload=SpilledPayload(keys, first))
         with self._lock:
             self._others_nbytes -= self._sizes(parcel.payload)[1]

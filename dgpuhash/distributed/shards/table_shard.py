@@ -74,7 +74,7 @@ class EntryLayout:
 
     def keys(self, backend: Backend, chunk: Any) -> Any:
         """Return the words of a chunk of keys, from host or device."""
-        return key_words(backend, _taken(backend, chunk, self.key, "keys"))
+        return key_words(backend, _as_array(backend, chunk, self.key, "keys"))
 
     def asked(self, backend: Backend, chunk: Any) -> LookupKeys:
         """Return the words and rows of those lookup keys that fit the dtype."""
@@ -90,14 +90,14 @@ class EntryLayout:
     def values(self, backend: Backend, chunk: Any) -> Any:
         """Return a chunk of values as a column, from host or device."""
         assert self.value is not None
-        rows = _taken(backend, chunk, self.value, "values")
+        rows = _as_array(backend, chunk, self.value, "values")
         if not self._wide:
             return value_words(rows, self.value)
         return rows if rows.ndim == 2 else _bytes_of(rows)
 
     def ops(self, backend: Backend, chunk: Any) -> Any:
         """Return the column of a chunk of operations, from any device."""
-        return _taken(backend, chunk, OP_DTYPE, "ops")
+        return _as_array(backend, chunk, OP_DTYPE, "ops")
 
     def counts(self, backend: Backend, chunk: Any) -> Any:
         """Return a chunk of integers to add to counts, as a column.
@@ -165,7 +165,7 @@ class EntryLayout:
         return self.value is not None and self.value.itemsize not in (1, 2, 4, 8)
 
 
-def _taken(backend: Backend, chunk: Any, dtype: np.dtype[Any], what: str) -> Any:
+def _as_array(backend: Backend, chunk: Any, dtype: np.dtype[Any], what: str) -> Any:
     """Return the chunk as an array of `dtype` on `backend`, copied if needed."""
     taken = as_argument(chunk, what)
     if taken.location != backend.name:

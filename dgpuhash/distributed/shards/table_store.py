@@ -191,7 +191,7 @@ def at(host: ShardHost, uid: str, epoch: int) -> HostedShard:
     return hosted
 
 
-def stored(data: Mapping[tuple[str, int], Any]) -> list[StoredArray]:
+def stored_shapes(data: Mapping[tuple[str, int], Any]) -> list[StoredArray]:
     """Return names and shapes of arrays among the worker's data."""
     return [StoredArray(key, array.shape) for key, array in data.items()]
 

@@ -174,7 +174,7 @@ class DaskBatch(KeyBatch):
 
     def __init__(self, client: Client, workers: Sequence[str], arrays: Sequence[Any]) -> None:
         with client.as_current():
-            keys, *others = [_measured(client, workers, array) for array in arrays]
+            keys, *others = [_with_chunk_sizes(client, workers, array) for array in arrays]
         arrays = [keys, *(self._beside(array, keys) for array in others)]
         self._keys = keys
         self.rows: list[int] = [int(rows) for rows in keys.chunks[0]]
@@ -270,7 +270,7 @@ def array_of(kept: StoredColumn, dtype: np.dtype[Any], device: Device | None) ->
     return da.Array(graph, kept.name, chunks, dtype=carried, meta=meta)
 
 
-def _measured(client: Client, workers: Sequence[str], array: Any) -> Any:
+def _with_chunk_sizes(client: Client, workers: Sequence[str], array: Any) -> Any:
     """Return the array with known chunk lengths, computing it if they are unknown."""
     if not any(math.isnan(rows) for rows in array.chunks[0]):
         return array

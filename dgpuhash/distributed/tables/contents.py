@@ -15,7 +15,7 @@ from dgpuhash.distributed.shards.table_store import (
     VerbResult,
     answer_name,
     at,
-    stored,
+    stored_shapes,
 )
 from dgpuhash.distributed.storage.arrow_files import RowsFile, to_arrow, write_table
 from dgpuhash.distributed.storage.folder import Folder
@@ -34,7 +34,7 @@ def keep_contents(
         columns = columns[1:]
     rank = ranks[host.worker.address]
     data = {(answer_name(answer, n), rank): column for n, column in enumerate(columns)}
-    return TaskOutput(VerbResult(stored(data), answer), data)
+    return TaskOutput(VerbResult(stored_shapes(data), answer), data)
 
 
 def visit_table_shard(

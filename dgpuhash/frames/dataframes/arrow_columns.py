@@ -13,16 +13,16 @@ from dgpuhash.errors import UnsupportedError
 _NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def held(column: Any) -> Any:
+def key_array(column: Any) -> Any:
     """Return an Arrow column as a pandas array of an Arrow dtype usable as a key."""
-    categorical = _categorical(column, held)
+    categorical = _categorical(column, key_array)
     if categorical is not None:
         return categorical
     return pd.arrays.ArrowExtensionArray(_cast(column, _held_type(column.type)))
 
 
 def with_times(column: Any) -> Any:
-    """Return an Arrow column as `held` does, but with times of day instead of durations.
+    """Return an Arrow column as `key_array` does, but with times of day instead of durations.
 
     For frames that no `arrow_column` turns back.
     """
@@ -30,7 +30,7 @@ def with_times(column: Any) -> Any:
     if categorical is not None:
         return categorical
     times = pa.types.is_time(column.type)
-    return pd.arrays.ArrowExtensionArray(column) if times else held(column)
+    return pd.arrays.ArrowExtensionArray(column) if times else key_array(column)
 
 
 def _held_type(kind: Any) -> Any:
@@ -63,7 +63,7 @@ def plain(column: Any) -> Any:
         values = column.fill_null(fill).to_numpy()
         nulls = column.is_null().to_numpy()
         return arrays.get(values.dtype.kind, pd.arrays.IntegerArray)(values.copy(), nulls)
-    return held(column) if is_bytes(kind) else pd.arrays.ArrowExtensionArray(column)
+    return key_array(column) if is_bytes(kind) else pd.arrays.ArrowExtensionArray(column)
 
 
 def _categorical(column: Any, array_of: Any) -> Any:
@@ -92,7 +92,7 @@ def to_arrow(series: Any, label: object) -> Any:
         When Arrow cannot hold its values.
     """
     try:
-        return chunked(pa.array(series, from_pandas=True))
+        return as_chunked(pa.array(series, from_pandas=True))
     except (*_NOT_ARROW, UnicodeError) as error:
         raise UnsupportedError(
             f"column {label!r} is {series.dtype}, which cannot be converted to Arrow ({error}); "
@@ -107,7 +107,7 @@ def arrow_column(series: Any, wanted: Any) -> Any:
     ----------
     series : Series
     wanted : pyarrow.DataType or None
-        What the column was before `held`; another type comes back where values were promoted.
+        What the column was before `key_array`; another type comes back where values were promoted.
 
     Raises
     ------
@@ -115,9 +115,9 @@ def arrow_column(series: Any, wanted: Any) -> Any:
         When it holds objects of several types.
     """
     if isinstance(series.dtype, pd.CategoricalDtype):
-        return chunked(_dictionary(series.array, wanted))
+        return as_chunked(_dictionary(series.array, wanted))
     if series.dtype != object:
-        return _restored(chunked(pa.array(series, from_pandas=True)), wanted)
+        return _restore(as_chunked(pa.array(series, from_pandas=True)), wanted)
     told: Exception | None = None
     for type_ in dict.fromkeys((_objects_type(wanted), None)):
         try:
@@ -125,7 +125,7 @@ def arrow_column(series: Any, wanted: Any) -> Any:
             for value, back in zip(series[series.notna()], made.drop_null(), strict=True):
                 if not np.all(value == back.as_py()):
                     raise ValueError(f"it would make {back.as_py()!r} of {value!r}")
-            return _restored(chunked(made), wanted)
+            return _restore(as_chunked(made), wanted)
         except _NOT_ARROW as error:
             told = error
     raise UnsupportedError(
@@ -144,22 +144,22 @@ def _dictionary(array: Any, wanted: Any) -> Any:
     """Return a categorical array as an Arrow array, in the given dictionary type if any."""
     codes = np.asarray(array.codes)
     indices = pa.array(codes, mask=codes < 0)
-    values = chunked(pa.array(array.categories))
+    values = as_chunked(pa.array(array.categories))
     if wanted is not None and pa.types.is_dictionary(wanted):
-        values = _restored(values, wanted.value_type)
+        values = _restore(values, wanted.value_type)
         if len(values) <= np.iinfo(wanted.index_type.to_pandas_dtype()).max:
             indices = indices.cast(wanted.index_type)
     return pa.DictionaryArray.from_arrays(indices, values.combine_chunks(), ordered=array.ordered)
 
 
-def _restored(column: Any, wanted: Any) -> Any:
+def _restore(column: Any, wanted: Any) -> Any:
     """Return a column in its original type, after storing or combining it in another."""
     if wanted is None or column.type == wanted:
         return column
     if pa.types.is_null(column.type):
-        return chunked(pa.nulls(len(column), wanted))
+        return as_chunked(pa.nulls(len(column), wanted))
     if pa.types.is_dictionary(wanted):
-        column = _restored(column, wanted.value_type)
+        column = _restore(column, wanted.value_type)
         # The categories of ordered ones are fixed, and these are other ones.
         if wanted.ordered or column.type != wanted.value_type:
             return column
@@ -190,13 +190,13 @@ def _cast(column: Any, kind: Any) -> Any:
     return made
 
 
-def chunked(array: Any) -> Any:
+def as_chunked(array: Any) -> Any:
     """Return an Arrow array as a chunked one."""
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
 def takes_rows(kind: Any) -> bool:
-    """Return whether pandas can gather rows of a column of an Arrow type, as `held` returns it."""
+    """Return whether pandas can gather rows of a column of an Arrow type, as a `key_array`."""
     try:
         pa.nulls(1, _held_type(kind)).take(pa.array([0]))
     except pa.ArrowNotImplementedError:

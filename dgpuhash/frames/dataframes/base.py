@@ -144,7 +144,7 @@ class Frames(ABC):
         Raises KeyTypeError as `key_column`.
         """
 
-    def compared(
+    def key_columns(
         self, left: Any, right: Any, name: object, *, as_text: bool | None = None
     ) -> list[tuple[Compared, Compared]]:
         """Return columns by which to compare the keys of two Series.
@@ -180,7 +180,7 @@ class Frames(ABC):
     def typed(
         self, left: Any, right: Any, name: object, as_text: bool | None
     ) -> Iterable[tuple[Any, Any]]:
-        """Return key columns with the values of two Series; see `compared`."""
+        """Return key columns with the values of two Series; see `key_columns`."""
 
     @abstractmethod
     def unlike(self, left: Any, right: Any, name: object, error: KeyTypeError) -> tuple[Any, Any]:
@@ -206,7 +206,7 @@ class Frames(ABC):
     def from_arrays(self, arrays: Sequence[Any], like: Any) -> Any:
         """Return a frame on `arrays`, uncopied, with labels and dtypes of `like`."""
 
-    def widened(self, frame: Any, arrays: Sequence[Any], added: Sequence[Any], like: Any) -> Any:
+    def append(self, frame: Any, arrays: Sequence[Any], added: Sequence[Any], like: Any) -> Any:
         """Return all rows of `frame` with the columns `added` appended.
 
         `arrays` are the columns of `frame`. The result has the labels and dtypes of `like`, is

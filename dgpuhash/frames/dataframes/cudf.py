@@ -20,10 +20,11 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     frame_of,
     index_of,
     index_of_columns,
+    integers,
     is_numbered,
     keep_columns,
     key_column,
-    numbered,
+    numbered_series,
     order_of,
     plain_array,
     series_of_column,
@@ -31,7 +32,6 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     take_columns,
     take_series,
     type_name,
-    unscaled,
 )
 from dgpuhash.frames.dataframes.pandas_arrow import METADATA, arrow_names
 from dgpuhash.frames.dataframes.pandas_take import cannot_hold
@@ -111,7 +111,7 @@ class CudfFrames(Frames):
         if not columns.multiindex:
             return columns.get(label)
         column = self.column(frame, label)
-        return column if column is None or column.ndim > 1 else numbered(column)
+        return column if column is None or column.ndim > 1 else numbered_series(column)
 
     def label_levels(self, frame: Any) -> int:
         columns = columns_of(frame)
@@ -143,7 +143,7 @@ class CudfFrames(Frames):
                 ".astype"
             )
         # Those of one scale are compared as the integers that they are stored as.
-        return zip(*(unscaled(series_of_key(side)) for side in (left, right)), strict=True)
+        return zip(*(integers(series_of_key(side)) for side in (left, right)), strict=True)
 
     def unlike(self, left: Any, right: Any, name: object, error: KeyTypeError) -> tuple[Any, Any]:
         if not (len(left) and len(right)):
@@ -167,7 +167,7 @@ class CudfFrames(Frames):
         made = map(array_column, arrays, columns.columns)
         return frame_of(zip(columns.names, made, strict=True), index, like=like)
 
-    def widened(self, frame: Any, arrays: Sequence[Any], added: Sequence[Any], like: Any) -> Any:
+    def append(self, frame: Any, arrays: Sequence[Any], added: Sequence[Any], like: Any) -> Any:
         # Shallow copies are copy-on-write: the first write to either frame copies its data.
         kept = frame.copy(deep=False).reset_index(drop=True)
         labels = list(like)
@@ -276,7 +276,7 @@ class CudfFrames(Frames):
     def agree(self, pair: KeyPair, how: str, *, nullable: bool = False) -> tuple[Any, Any] | None:
         if not pair.is_one_column:
             return None
-        dtype = agreed(pair.left, pair.right, how)
+        dtype = key_dtype(pair.left, pair.right, how)
         return dtype, dtype
 
     def with_dtype(self, frame: Any, label: Hashable, dtype: Any) -> Any:
@@ -303,14 +303,14 @@ class CudfFrames(Frames):
                 elif not kept:
                     raise cannot_hold(f"column {label!r}", own, wanted)
         if frame.index.nlevels == 1 and frame.index.dtype != like.index.dtype:
-            labels = cast(numbered(frame.index), like.index.dtype)
+            labels = cast(numbered_series(frame.index), like.index.dtype)
             frame.index = index_of([labels], [like.index.name])
         return frame
 
     def key_order(self, keys: JoinKeys, places: Any) -> Any:
         columns = []
         for pair in keys.pairs:
-            dtype = agreed(pair.left, pair.right, "outer")
+            dtype = key_dtype(pair.left, pair.right, "outer")
             sides = [cast(side, dtype) for side in (pair.left, pair.right)]
             both = self.take(self.concat([side.to_frame(0) for side in sides]), places)[0]
             if hasattr(dtype, "categories"):
@@ -343,16 +343,16 @@ class CudfFrames(Frames):
     def take_level(
         self, side: JoinedSide, name: Hashable, promote: str, rounded: list[Any] | None
     ) -> Any:
-        labels = numbered(side.frame.index.get_level_values(name))
+        labels = numbered_series(side.frame.index.get_level_values(name))
         taken = take_series(labels, side.rows, nulls=True)
         if promote != "pandas" or not side.lacks:
             return taken
-        return series_of_column(_promoted(column_of_series(taken), taken.name))
+        return series_of_column(_promote(column_of_series(taken), taken.name))
 
     def complete_labels(
         self, side: JoinedSide, pairs: Sequence[KeyPair], name: str, how: str
     ) -> Any:
-        keys = [cast(getattr(pair, name), agreed(pair.left, pair.right, how)) for pair in pairs]
+        keys = [cast(getattr(pair, name), key_dtype(pair.left, pair.right, how)) for pair in pairs]
         taken = [take_series(key, side.rows, nulls=True) for key in keys]
         return index_of(taken, list(side.frame.index.names))
 
@@ -360,7 +360,7 @@ class CudfFrames(Frames):
         self, left: Any, right: Any, sides: Sequence[JoinedSide], how: str, dtype: Any,
         label: Hashable, rounded: list[Any] | None, *, of_levels: bool = False,
     ) -> Any:  # fmt: skip
-        dtype = agreed(left, right, how) if dtype is None else dtype
+        dtype = key_dtype(left, right, how) if dtype is None else dtype
         if how == "right":
             return take_series(cast(right, dtype), sides[1].rows, nulls=True)
         ours = take_series(cast(left, dtype), sides[0].rows, nulls=True)
@@ -385,7 +385,7 @@ class CudfFrames(Frames):
             taken = take_columns(others, side.rows, nulls=side.lacks)
             if side.lacks and promote == "pandas":
                 names = (each for place, each in enumerate(labels) if place not in keys)
-                taken = list(map(_promoted, taken, names))
+                taken = list(map(_promote, taken, names))
             rest = iter(taken)
             for place in range(first, first + len(own)):
                 columns.append(column_of_series(keys[place]) if place in keys else next(rest))
@@ -435,7 +435,7 @@ class CudfFrames(Frames):
         return frame
 
 
-def _promoted(column: Any, name: Hashable | None) -> Any:
+def _promote(column: Any, name: Hashable | None) -> Any:
     """Return a column of a side with absent rows, plain integers as floats."""
     if not isinstance(column.dtype, np.dtype) or column.dtype.kind not in "iu":
         return column
@@ -466,7 +466,7 @@ def _pandas_metadata(table: Any) -> dict[bytes, bytes]:
     return {**metadata, b"pandas": json.dumps(described).encode()}
 
 
-def agreed(left: Any, right: Any, how: str) -> Any:
+def key_dtype(left: Any, right: Any, how: str) -> Any:
     """Return the dtype that cuDF gives to a key column of both sides.
 
     A side whose rows all stay keeps its dtype; where both may lack rows, or only rows of both stay,

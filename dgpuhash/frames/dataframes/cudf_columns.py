@@ -82,7 +82,7 @@ def series_of_key(values: Any, name: Hashable | None = None) -> Any:
     return values if hasattr(type(values), "iloc") else series_of_column(values, name)
 
 
-def numbered(values: Any) -> Any:
+def numbered_series(values: Any) -> Any:
     """Return a Series, an index of one level or an array as a Series numbered from 0."""
     if is_numbered(getattr(values, "index", None)):
         return values
@@ -244,7 +244,7 @@ def index_of(levels: Sequence[Any], names: Sequence[Hashable | None]) -> Any:
 
 def levels_of_index(index: Any) -> list[Any]:
     """Return the levels of a cuDF index as Series numbered from 0."""
-    return [numbered(index.get_level_values(level)) for level in range(index.nlevels)]
+    return [numbered_series(index.get_level_values(level)) for level in range(index.nlevels)]
 
 
 def order_of(columns: Sequence[Any]) -> Any:
@@ -384,7 +384,7 @@ def type_name(own: Any, dtype: Any) -> str:
     return "DICTIONARY32" if hasattr(dtype, "categories") else _kind(own)
 
 
-def unscaled(series: Any) -> list[Any]:
+def integers(series: Any) -> list[Any]:
     """Return the stored integers of decimals: one a value, or two halves."""
     column = series.to_pylibcudf()[0]
     kind, start, end = _kind(column), column.offset(), column.offset() + column.size()

@@ -82,7 +82,7 @@ def series_of_key(values: Any, name: Hashable | None = None) -> Any:
 
 def as_series(values: Any) -> Any:
     """Return values as a Series numbered from 0; values on a GPU as a cuDF Series."""
-    return (cudf_columns if device_of(values) == "cuda" else pandas_take).numbered(values)
+    return (cudf_columns if device_of(values) == "cuda" else pandas_take).numbered_series(values)
 
 
 def make_frame(columns: Mapping[Hashable, Any], like: Any = None) -> Any:

@@ -31,12 +31,12 @@ def sorted_rows(columns: Sequence[Any]) -> Any:
     if len(columns[0]) < _FEW_ROWS:
         return np.lexsort(columns[::-1])
     if len(columns) == 1:
-        found = _placed(columns[0])
+        found = _order_by_address(columns[0])
         if found is not None:
             return found
     order = None
     for column in reversed(columns):
-        numbers = _unsigned(column)
+        numbers = _as_unsigned(column)
         if numbers is None:
             step = np.argsort(column if order is None else column.take(order), kind="stable")
             order = step if order is None else order.take(step)
@@ -69,7 +69,7 @@ def values_in_order(codes: Any, values: Any) -> Any:
     return moved.view(values.dtype)
 
 
-def _placed(column: Any) -> Any | None:
+def _order_by_address(column: Any) -> Any | None:
     """Return the sort order of distinct, dense integers by address; None for others."""
     if column.dtype.kind not in "iu" or column.dtype.itemsize < 4:
         return None
@@ -86,7 +86,7 @@ def _above_least(column: Any) -> Any:
     return (column - column.min()).view(np.dtype(f"u{column.dtype.itemsize}"))
 
 
-def _unsigned(column: Any) -> Any | None:
+def _as_unsigned(column: Any) -> Any | None:
     """Return unsigned integers in the order of a column; None if NumPy must compare."""
     kind, nbytes = column.dtype.kind, column.dtype.itemsize
     if kind == "b":

@@ -32,7 +32,7 @@ from dgpuhash.frames.dataframes.pandas_keys import (
 )
 from dgpuhash.frames.dataframes.pandas_order import key_order
 from dgpuhash.frames.dataframes.promotion import check_concat, check_promoted
-from dgpuhash.frames.dataframes.tagged import tagged, utf8_error
+from dgpuhash.frames.dataframes.tagged import tag_values, utf8_error
 from dgpuhash.frames.key_columns import KeyColumn, LogicalType
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class PandasFrames(Frames):
 
     def key_values(self, frame: Any, label: Hashable) -> Any | None:
         column = self.column(frame, label)
-        return column if column is None or column.ndim > 1 else join.numbered(column)
+        return column if column is None or column.ndim > 1 else join.numbered_series(column)
 
     label_levels = attrgetter("columns.nlevels")  # type: ignore[assignment]
 
@@ -126,7 +126,7 @@ class PandasFrames(Frames):
             left, right = of_one_type(left), of_one_type(right)
             as_text = are_compared_as_text(left.dtype, right.dtype)
         if as_text:
-            return [(tagged(left, name), tagged(right, name))]
+            return [(tag_values(left, name), tag_values(right, name))]
         return typed_columns(left, right)
 
     def unlike(self, left: Any, right: Any, name: object, error: KeyTypeError) -> tuple[Any, Any]:
@@ -276,7 +276,7 @@ class PandasFrames(Frames):
             for label in like.columns
             if frame[label].dtype != like[label].dtype
         }
-        return _replaced(frame[list(like.columns)], changed)
+        return _replace(frame[list(like.columns)], changed)
 
     def is_typed(self, series: Any) -> bool:
         return bool(series.dtype != object)
@@ -363,7 +363,7 @@ def _unite_categories(frames: list[Any], label: Hashable) -> list[Any]:
     united = union_categoricals(
         [pd.Categorical([], dtype=dtype) for dtype in dtypes], ignore_order=True
     ).dtype
-    return [_replaced(frame, {label: frame[label].astype(united)}) for frame in frames]
+    return [_replace(frame, {label: frame[label].astype(united)}) for frame in frames]
 
 
 def _of_class(frame: Any, like: Any) -> Any:
@@ -378,7 +378,7 @@ def _of_class(frame: Any, like: Any) -> Any:
     return frame
 
 
-def _replaced(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
+def _replace(frame: Any, columns: Mapping[Hashable, Any]) -> Any:
     if columns:
         frame = frame.copy(deep=False)
     for label, column in columns.items():

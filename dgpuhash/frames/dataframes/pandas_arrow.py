@@ -76,7 +76,7 @@ def from_arrow(table: Any) -> Any:
         if objects is not None:
             frame[label] = pd.Series(objects, frame.index, object)
         elif dtype is not None and frame[label].dtype != dtype:
-            frame[label] = _restored(frame[label], dtype)
+            frame[label] = _restore(frame[label], dtype)
         if isinstance(frame[label].array, pd.arrays.FloatingArray):
             frame[label] = _with_nans(frame[label], table.column(position))
         if of_categories is not None:
@@ -148,7 +148,7 @@ def _with_nans(series: Any, column: Any) -> Any:
     return pd.Series(pd.arrays.FloatingArray(values, nulls), series.index, name=series.name)
 
 
-def _restored(series: Any, dtype: Any) -> Any:
+def _restore(series: Any, dtype: Any) -> Any:
     if dtype != np.dtype(object):
         return series.astype(dtype)
     return series.astype(object).where(series.notna(), None)

@@ -21,7 +21,7 @@ from dgpuhash.frames.dataframes.pandas_keys import (
     of_one_type,
     typed_columns,
 )
-from dgpuhash.frames.dataframes.tagged import order_of, tagged
+from dgpuhash.frames.dataframes.tagged import order_of, tag_values
 from dgpuhash.frames.key_columns import NUMERIC, KeyColumn
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _are_floats(values: Any) -> bool:
 def _ranks(left: Any, right: Any, name: object) -> Level:
     """Return the ranks of a key's values: by size within a type domain, text last."""
     sides = left, right
-    texts = [pa.array(tagged(side, name), pa.large_string()) for side in sides]
+    texts = [pa.array(tag_values(side, name), pa.large_string()) for side in sides]
     coded = pa.chunked_array(texts).combine_chunks().dictionary_encode()
     nulls = coded.is_null().to_numpy(zero_copy_only=False)
     codes = coded.indices.fill_null(0).to_numpy()

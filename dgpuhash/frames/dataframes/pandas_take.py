@@ -172,7 +172,7 @@ def take_rows(column: Any, rows: Any) -> pd.Series:
     return pd.Series(column.array.take(rows), dtype=column.dtype, copy=False)
 
 
-def numbered(values: Any) -> Any:
+def numbered_series(values: Any) -> Any:
     """Return a Series, an index or an array as a Series numbered from 0."""
     if type(values) is pd.Series and type(values.index) is pd.RangeIndex:
         labels = values.index
@@ -308,7 +308,7 @@ def nullable(frame: Any, but: Collection[Hashable] = (), levels: Any = None) -> 
 
 def null_labels(like: pd.Index, n: int) -> pd.Index:
     """Return null index labels of a given number and dtype."""
-    nulls = numbered(like[:0]).reindex(np.full(n, -1))
+    nulls = numbered_series(like[:0]).reindex(np.full(n, -1))
     return labels_of(nulls.array, like.name)
 
 
@@ -325,14 +325,14 @@ def take_labels(
     several = isinstance(index, pd.MultiIndex) or isinstance(other.frame.index, pd.MultiIndex)
     if several or not side.lacks:
         return index.take(rows)
-    taken = TakenRows(rows, nulls=True, rounded=rounded).of(numbered(index))
+    taken = TakenRows(rows, nulls=True, rounded=rounded).of(numbered_series(index))
     return labels_of(taken, index.name)
 
 
 def take_level(side: JoinedSide, name: Hashable, promote: str, rounded: list[Any] | None) -> Any:
     """Return one index level of a side's rows; null for absent rows."""
     taken = TakenRows(side.all_rows(np), nulls=True, rounded=rounded)
-    return taken.of(numbered(side.frame.index.get_level_values(name)))
+    return taken.of(numbered_series(side.frame.index.get_level_values(name)))
 
 
 def complete_labels(side: JoinedSide, pairs: Sequence[KeyPair], name: str, how: str) -> pd.Index:

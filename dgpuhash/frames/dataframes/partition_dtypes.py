@@ -67,18 +67,18 @@ def with_nullable(frame: Any, like: Any) -> Any:
     """
     made = frame
     for place, wanted in enumerate(like.dtypes):
-        column = _unpromoted(frame.iloc[:, place], wanted)
+        column = _as_nullable(frame.iloc[:, place], wanted)
         if column is not None:
             made = frame.copy(deep=False) if made is frame else made
             made.isetitem(place, column.array)
     if frame.index.nlevels == 1 and frame.index.dtype != like.index.dtype:
-        labels = _unpromoted(frame.index.to_series(), like.index.dtype)
+        labels = _as_nullable(frame.index.to_series(), like.index.dtype)
         if labels is not None:
             made = made.set_axis(pd.Index(labels.array, name=frame.index.name), axis=0)
     return made
 
 
-def _unpromoted(column: pd.Series, wanted: Any) -> Any:
+def _as_nullable(column: pd.Series, wanted: Any) -> Any:
     """Return a promoted column in the nullable dtype of `wanted`, or None."""
     if column.dtype == wanted or column.dtype.kind not in "fO":
         return None

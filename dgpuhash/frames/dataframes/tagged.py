@@ -45,7 +45,7 @@ _DOMAINS = (
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
-def tagged(column: pd.Series, name: object) -> pd.Series:
+def tag_values(column: pd.Series, name: object) -> pd.Series:
     """Return a column's values as tagged text; nulls stay null, NaN is a null.
 
     Raises

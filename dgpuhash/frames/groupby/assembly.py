@@ -10,7 +10,7 @@ import pandas as pd
 
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby.grouping_keys import levels_of
-from dgpuhash.frames.groupby.groups import Groups, inferred
+from dgpuhash.frames.groupby.groups import Groups, infer_keys
 from dgpuhash.frames.merge.index import index_of
 
 
@@ -89,7 +89,7 @@ def with_keys(
         if not beside and (name in labels or name in names):
             continue
         names.insert(0, name)
-        values = inferred(column).array
+        values = infer_keys(column).array
         if count is None:
             arrays.insert(0, values.copy())
         else:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from dgpuhash.errors import SpecError
 from dgpuhash.frames.groupby import assembly
-from dgpuhash.frames.groupby.aggregates.values import taken
+from dgpuhash.frames.groupby.aggregates.values import take_values
 from dgpuhash.frames.groupby.grouping_keys import levels_of
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.merge.index import index_of
@@ -160,10 +160,10 @@ class FunctionMethods(ABC):
 
 def bound(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
     """Return a function of one argument, with further arguments bound."""
-    return functools.partial(_called, func, args, kwargs) if args or kwargs else func
+    return functools.partial(_call, func, args, kwargs) if args or kwargs else func
 
 
-def _called(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], part: Any) -> Any:
+def _call(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], part: Any) -> Any:
     return func(part, *args, **kwargs)
 
 
@@ -174,7 +174,7 @@ def _parts(groups: Groups, data: Any) -> Iterator[Any]:
         yield ordered.iloc[start:end]
 
 
-def aggregated(groups: Groups, column: pd.Series, func: Function) -> Any:
+def by_group(groups: Groups, column: pd.Series, func: Function) -> Any:
     """Return a function's value for each group of a column, in a dtype for the column.
 
     Parameters
@@ -198,7 +198,7 @@ def aggregated(groups: Groups, column: pd.Series, func: Function) -> Any:
     return made.to_numpy() if isinstance(made.dtype, np.dtype) else made.array
 
 
-def transformed(groups: Groups, data: Any, func: Function) -> Any:
+def transform_by_function(groups: Groups, data: Any, func: Function) -> Any:
     """Return a function's results for each group, aligned with the group's rows.
 
     Of a frame it is called for each column of each group. Rows in no group have nulls.
@@ -216,8 +216,8 @@ def transformed(groups: Groups, data: Any, func: Function) -> Any:
     rows = np.full(len(groups.codes), -1, np.int64)
     rows[groups.order] = np.arange(len(groups.order))
     if data.ndim == 1:
-        return assembly.series_of(taken(together, rows), data.index, data.name)
-    arrays = [taken(together.iloc[:, place], rows) for place in range(together.shape[1])]
+        return assembly.series_of(take_values(together, rows), data.index, data.name)
+    arrays = [take_values(together.iloc[:, place], rows) for place in range(together.shape[1])]
     return assembly.frame_of(arrays, data.columns, data.index)
 
 

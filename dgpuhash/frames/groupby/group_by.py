@@ -15,10 +15,10 @@ from dgpuhash.frames.groupby import assembly, selections
 from dgpuhash.frames.groupby.aggregates import pairs
 from dgpuhash.frames.groupby.aggregates.options import AggregateTypeError, Options
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-from dgpuhash.frames.groupby.aggregates.values import Values, taken
-from dgpuhash.frames.groupby.functions import FunctionMethods, bound, transformed
+from dgpuhash.frames.groupby.aggregates.values import Values, take_values
+from dgpuhash.frames.groupby.functions import FunctionMethods, bound, transform_by_function
 from dgpuhash.frames.groupby.methods import GroupByBase
-from dgpuhash.frames.groupby.reduction import NoSuchAggregateError, Wanted, name_of, reduced
+from dgpuhash.frames.groupby.reduction import NoSuchAggregateError, Wanted, name_of, reduce_columns
 from dgpuhash.frames.groupby.value_counts import value_counts
 from dgpuhash.frames.merge.keys import MissingKeyError
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
@@ -129,7 +129,7 @@ class GroupBy(GroupByBase, FunctionMethods):
         return assembly.without_keys(assembly.frame_of(columns, labels, index), labels.nlevels)
 
     def _reduced(self, wanted: list[Wanted]) -> list[Any]:
-        return reduced(self._groups, self._columns, wanted, self._frame.index)
+        return reduce_columns(self._groups, self._columns, wanted, self._frame.index)
 
     def _in_frame(self, place: int, array: Any) -> Any:
         """Return object results in the dtype that pandas gives them in frames."""
@@ -141,17 +141,17 @@ class GroupBy(GroupByBase, FunctionMethods):
     def _function(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         return bound(func, args, given)
 
-    def _named(self, func: Any) -> Any:
+    def _resolve_name(self, func: Any) -> Any:
         if isinstance(func, str) and func not in AGGREGATES:
             raise NoSuchAggregateError(f"'{func}' is not a valid function name for transform(name)")
         return name_of(func)
 
-    def _transformed(self, func: Any) -> Any:
-        return transformed(self._groups, self._data, func)
+    def _transform(self, func: Any) -> Any:
+        return transform_by_function(self._groups, self._data, func)
 
     def _by_row(self, columns: list[Any], names: Any) -> list[Any]:
         return [
-            taken(assembly.series_of(each, None, name), self._groups.codes)
+            take_values(assembly.series_of(each, None, name), self._groups.codes)
             for each, name in zip(columns, names, strict=True)
         ]
 
@@ -202,7 +202,7 @@ class GroupBy(GroupByBase, FunctionMethods):
         """Return an array of one column's distinct values in each group."""
         if not self._one:
             raise AttributeError("unique works on one column; select it with [column]")
-        return self._aggregated("unique", Options())
+        return self._aggregate("unique", Options())
 
     @function_translates_memory_errors
     def value_counts(

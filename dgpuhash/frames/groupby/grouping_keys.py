@@ -58,7 +58,7 @@ def grouping_keys(frame: Any, by: Any, level: Any) -> list[GroupingKey]:
                 "by= and level= can be combined only if by= is a function or mapping of one "
                 "level; pass the values in by="
             )
-        return [_mapped(frame.index.get_level_values(level), key)]
+        return [_map_labels(frame.index.get_level_values(level), key)]
     if by is None:
         raise NothingToGroupError("You have to supply one of 'by' and 'level'")
     keys = by if isinstance(by, list) else [by]
@@ -117,7 +117,7 @@ def _key(frame: Any, key: Any) -> GroupingKey:
     if isinstance(key, pd.Grouper):
         return _of_grouper(frame, key)
     if isinstance(key, str | tuple) or (key is not None and pd.api.types.is_scalar(key)):
-        return _labelled(frame, key)
+        return _column_or_level(frame, key)
     if isinstance(key, pd.Series):
         if _is_column(frame, key):
             return GroupingKey(key.name, as_series(key), key.name, in_frame=True)
@@ -126,7 +126,7 @@ def _key(frame: Any, key: Any) -> GroupingKey:
     if isinstance(key, Mapping):
         key = key.get
     if callable(key):
-        return _mapped(frame.index, key)
+        return _map_labels(frame.index, key)
     if getattr(key, "ndim", 1) != 1:
         raise ShapeError(f"Grouper for '{type(key)}' not 1-dimensional")
     if not isinstance(key, _ARRAYS):
@@ -176,7 +176,7 @@ def _spans(frame: Any, key: Any) -> str:
 _AT_END = frozenset({"ME", "YE", "QE", "BME", "BYE", "BQE", "W"})
 
 
-def _mapped(labels: pd.Index, key: Callable[[Any], Any]) -> GroupingKey:
+def _map_labels(labels: pd.Index, key: Callable[[Any], Any]) -> GroupingKey:
     """Return a function's values for labels."""
     return GroupingKey(labels.name, _column_of([key(label) for label in labels]))
 
@@ -198,7 +198,7 @@ def _array_of(values: Any) -> Any:
     return pd.Series(list(values)).array
 
 
-def _labelled(frame: Any, label: Any) -> GroupingKey:
+def _column_or_level(frame: Any, label: Any) -> GroupingKey:
     """Return the column or index level with this label."""
     names = list(frame.index.names)
     in_columns = frame.ndim == 2 and _contains(frame.columns, label)

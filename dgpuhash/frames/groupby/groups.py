@@ -133,7 +133,7 @@ class Groups:
         if any(self.sorts):
             return self._ordered(codes, columns)
         self.heads = heads
-        return codes, list(map(_copied, columns)) if alone else columns
+        return codes, list(map(_copy, columns)) if alone else columns
 
     def _ordered(self, codes: Any, columns: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         order = key_order(list(itertools.compress(columns, self.sorts)))
@@ -273,7 +273,7 @@ class Groups:
     @functools.cached_property
     def index(self) -> Any:
         """The labels of the groups."""
-        columns, names = [*map(inferred, self.columns)], [key.name for key in self.keys]
+        columns, names = [*map(infer_keys, self.columns)], [key.name for key in self.keys]
         if len(columns) == 1 and columns[0].dtype == object:
             objects: Any = object
             return pd.Index(columns[0].to_numpy(), objects, name=names[0], tupleize_cols=False)
@@ -290,11 +290,11 @@ def _categories(keys: list[GroupingKey]) -> list[int]:
     ]
 
 
-def _copied(column: pd.Series) -> pd.Series:
+def _copy(column: pd.Series) -> pd.Series:
     return pd.Series(column.array.copy(), dtype=column.dtype, copy=False)
 
 
-def inferred(column: pd.Series) -> pd.Series:
+def infer_keys(column: pd.Series) -> pd.Series:
     """Return group keys with inferred dtypes for objects, and their nulls as NaN.
 
     Integers that float64 does not hold stay objects beside floats, where pandas rounds them.

@@ -50,7 +50,7 @@ class AggregateMethods(ABC):
         raise AttributeError(f"a {kind} has no {name!r}; there is {', '.join(there)}")
 
     @abstractmethod
-    def _aggregated(self, how: str, options: Options) -> Any:
+    def _aggregate(self, how: str, options: Options) -> Any:
         """Return one aggregate of all columns."""
 
     def _of(self, how: str, engine: Any, **given: Any) -> Any:
@@ -58,7 +58,7 @@ class AggregateMethods(ABC):
             raise UnsupportedError(
                 f"engine={engine!r} of {how}: dgpuhash has one engine; leave engine= out"
             )
-        return self._aggregated(how, Options(**given))
+        return self._aggregate(how, Options(**given))
 
     def count(self) -> Any:
         """Return the number of non-null values."""
@@ -292,7 +292,7 @@ class GroupByBase(AggregateMethods):
     def _function(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         """Return a function of a group with these arguments."""
 
-    def _framed(
+    def _frame_of(
         self, columns: list[Any], labels: Any, level: Any = None, *, beside: bool = False
     ) -> Any:  # fmt: skip
         """Return columns by group as a frame, with the keys as columns or index.
@@ -307,7 +307,7 @@ class GroupByBase(AggregateMethods):
         return put.frame_of(columns, labels, index)
 
     @function_translates_memory_errors
-    def _aggregated(self, how: Any, options: Options) -> Any:
+    def _aggregate(self, how: Any, options: Options) -> Any:
         """Return one aggregate of all columns."""
         places, level = self._places(how, options), None
         columns = self._reduced([self._wanted(place, how, options) for place in places])
@@ -318,7 +318,7 @@ class GroupByBase(AggregateMethods):
             index = groups.index if level is None else put.index_with_level(groups, level)
             return put.series_of(columns[0], index, self._name)
         columns = [self._in_frame(place, each) for place, each in zip(places, columns, strict=True)]
-        return self._framed(columns, self._labels.take(places), level)
+        return self._frame_of(columns, self._labels.take(places), level)
 
     def _in_frame(self, place: int, column: Any) -> Any:
         """Return results of a column in the dtype that frames give them."""
@@ -366,21 +366,21 @@ class GroupByBase(AggregateMethods):
                 return self.size()
             if how not in AGGREGATES:
                 return getattr(self, how)(*args, **kwargs)
-            return self._aggregated(how, options_of(how, kwargs, args))
+            return self._aggregate(how, options_of(how, kwargs, args))
         if callable(func):
-            return self._aggregated(self._function(func, args, kwargs), Options())
+            return self._aggregate(self._function(func, args, kwargs), Options())
         named, options = ({}, kwargs) if func is not None else (kwargs, {})
         if self._frame.ndim == 2 and self._selection is None and not isinstance(func, list | tuple):
             # Keys can be named, too.
-            return self._of_all()._requested(func, named, options, args)
-        return self._requested(func, named, options, args)
+            return self._of_all()._requests(func, named, options, args)
+        return self._requests(func, named, options, args)
 
     def aggregate(self, func: AggregateLike | None = None, *args: Any, **kwargs: Any) -> AnyFrame:
         """Return aggregates by group; see `agg`."""
         return self.agg(func, *args, **kwargs)
 
     @function_translates_memory_errors
-    def _requested(
+    def _requests(
         self, func: Any, named: dict[str, Any], given: dict[str, Any], args: tuple[Any, ...]
     ) -> Any:
         one, several = self._one, isinstance(func, list | tuple)
@@ -407,7 +407,7 @@ class GroupByBase(AggregateMethods):
             titles = self._labels.take(places)
             if titles.dtype == object and titles.nlevels == 1:
                 titles = pd.Index(list(titles), name=titles.name, tupleize_cols=False)
-        return self._framed(columns, titles, beside=one or several)
+        return self._frame_of(columns, titles, beside=one or several)
 
     def _wanted(self, place: int, how: Any, options: Options) -> Wanted:
         return Wanted(place, how, options, self._labels[place] if callable(how) else None)
@@ -440,9 +440,9 @@ class GroupByBase(AggregateMethods):
         >>> dgpuhash.groupby(sales, "shop")["price"].transform("sum").tolist()
         [6.0, 1.0, 6.0]
         """
-        how = self._named(func)
+        how = self._resolve_name(func)
         if callable(how):
-            return self._transformed(self._function(how, args, kwargs))
+            return self._transform(self._function(how, args, kwargs))
         if how in {"list", "unique"}:
             raise UnsupportedError(f"no transform({how!r}); merge groups.agg({how!r}) by the keys")
         options = options_of(how, kwargs, args)
@@ -459,10 +459,10 @@ class GroupByBase(AggregateMethods):
         return self._assembly.frame_of(found, names, index)
 
     @abstractmethod
-    def _named(self, func: Any) -> Any:
+    def _resolve_name(self, func: Any) -> Any:
         """Return the aggregate name or function that ``transform`` was called with."""
 
-    def _transformed(self, func: Any) -> Any:
+    def _transform(self, func: Any) -> Any:
         """Return a function's results for each group, aligned with the group's rows."""
         raise UnsupportedError(f"{func} is not an aggregate; use {', '.join(AGGREGATES)}")
 
@@ -484,7 +484,7 @@ class GroupByBase(AggregateMethods):
             return self._assembly.series_of(
                 sizes, self._groups.index, self._name if one else None
             )  # fmt: skip
-        return self._framed([sizes], pd.Index(["size"]))
+        return self._frame_of([sizes], pd.Index(["size"]))
 
     @function_translates_memory_errors
     def _matrices(self, how: str, least: int, ddof: int, options: Options) -> Any:

@@ -17,7 +17,7 @@ from dgpuhash.frames.groupby.aggregates.options import AggregateTypeError, Optio
 from dgpuhash.frames.groupby.aggregates.states import States, states_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import Values, ranks
-from dgpuhash.frames.groupby.functions import aggregated
+from dgpuhash.frames.groupby.functions import by_group
 from dgpuhash.frames.groupby.groups import Groups
 from dgpuhash.frames.merge.keys import MissingKeyError
 
@@ -93,7 +93,7 @@ def requests(columns: pd.Index | None, func: Any, named: Mapping[str, Any]) -> l
         if columns is None:
             raise RepeatedAggregateError("nested renamer is not supported")
         return _by_column(columns, func)
-    wanted = _titled(func)
+    wanted = _titles(func)
     if columns is not None:
         _check_distinct([label for label, _ in wanted])
     return [
@@ -130,7 +130,7 @@ def titles(wanted: list[Any]) -> list[Any]:
     return [f"<lambda_{next(number)}>" if each == "<lambda>" else each for each in wanted]
 
 
-def _titled(hows: Any) -> list[tuple[Hashable, Any]]:
+def _titles(hows: Any) -> list[tuple[Hashable, Any]]:
     """Return the labels and names in a list of names, functions or (label, aggregate) pairs."""
     made: list[tuple[Hashable, Any]] = []
     for each in hows:
@@ -166,7 +166,7 @@ def _by_column(columns: pd.Index, func: Mapping[Any, Any]) -> list[Request]:
     several = any(isinstance(each, list | tuple) for each in func.values())
     made: list[Request] = []
     for label, hows in func.items():
-        wanted = _titled(hows if isinstance(hows, list | tuple) else [hows])
+        wanted = _titles(hows if isinstance(hows, list | tuple) else [hows])
         for place in _places(columns, label):
             made.extend(Request(place, how, title if several else None) for title, how in wanted)
     return made
@@ -249,7 +249,7 @@ class Wanted(NamedTuple):
     label: Any = None
 
 
-def reduced(
+def reduce_columns(
     groups: Groups, columns: Sequence[pd.Series], wanted: Sequence[Wanted], index: Any
 ) -> list[Any]:
     """Return the values of all groups for each requested aggregate.
@@ -269,17 +269,17 @@ def reduced(
         When values of a dtype do not have an aggregate.
     """
     functions = {
-        place: aggregated(groups, columns[each.place].set_axis(index).rename(each.label), each.how)
+        place: by_group(groups, columns[each.place].set_axis(index).rename(each.label), each.how)
         for place, each in enumerate(wanted)
         if callable(each.how)
     }
     if functions:
-        named = iter(_named(groups, columns, [w for w in wanted if not callable(w.how)], index))
+        named = iter(_by_name(groups, columns, [w for w in wanted if not callable(w.how)], index))
         return [functions[at] if at in functions else next(named) for at in range(len(wanted))]
-    return _named(groups, columns, wanted, index)
+    return _by_name(groups, columns, wanted, index)
 
 
-def _named(
+def _by_name(
     groups: Groups, columns: Sequence[pd.Series], wanted: Sequence[Wanted], index: Any
 ) -> list[Any]:
     """Return the aggregates with a name."""

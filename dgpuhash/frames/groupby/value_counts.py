@@ -56,11 +56,11 @@ def value_counts(
     """
     column = as_series(data) if data.ndim == 1 else None
     if bins is None:
-        found = _counts(groups, _counted(groups, data, subset), column=column, **options)
+        found = _counts(groups, _counted_columns(groups, data, subset), column=column, **options)
     elif column is None:
         raise UnsupportedError("bins= works on one column; select it with [column]")
     else:
-        found = _binned(groups, column.rename(data.name), bins, **options)
+        found = _count_in_bins(groups, column.rename(data.name), bins, **options)
     return found if as_index else _as_frame(found, like)
 
 
@@ -101,7 +101,7 @@ def _counts(
     if all(groups.sorts) and len(order):
         order = order[key_order([take_rows(column, order) for column in found.columns[:n]])]
     index, counts = found.index.take(order), counts[order]
-    result = pd.Series(_stored(counts, column), index=index, name=_name(normalize))
+    result = pd.Series(_as_stored_dtype(counts, column), index=index, name=_name(normalize))
     if normalize:
         own, _ = numbered([take_rows(each, order) for each in found.columns[:n]])
         # Of a group without rows the share is 0.
@@ -109,7 +109,7 @@ def _counts(
     return result
 
 
-def _stored(counts: Any, column: pd.Series | None) -> Any:
+def _as_stored_dtype(counts: Any, column: pd.Series | None) -> Any:
     """Return counts in the integer dtype that fits a column's storage."""
     if column is None:
         return counts
@@ -117,7 +117,7 @@ def _stored(counts: Any, column: pd.Series | None) -> Any:
     return values.sizes(counts)
 
 
-def _binned(
+def _count_in_bins(
     groups: Groups, column: pd.Series, bins: Any, *, normalize: bool, sort: bool, ascending: bool,
     dropna: bool,
 ) -> pd.Series:  # fmt: skip
@@ -174,7 +174,7 @@ def _as_frame(counts: pd.Series, labels: pd.Index | None) -> pd.DataFrame:
     return assembly.frame_of([*arrays, counts.array], columns, pd.RangeIndex(len(counts)))
 
 
-def _counted(
+def _counted_columns(
     groups: Groups, data: Any, subset: Sequence[Any] | None
 ) -> list[tuple[Any, pd.Series]]:
     """Return the labels and values of the columns to count."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pandas.api.types import is_object_dtype
 
 from dgpuhash.errors import KeyTypeError, UnsupportedError
-from dgpuhash.frames.dataframes.arrow_columns import chunked, held
+from dgpuhash.frames.dataframes.arrow_columns import as_chunked, key_array
 from dgpuhash.frames.dataframes.interop import is_arrow
 from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.group_by import GroupBy
@@ -51,7 +51,7 @@ def _key(key: Any) -> Any:
     if not is_arrow(key):
         return key
     array = pa.array(key) if hasattr(key, "__arrow_c_array__") else pa.chunked_array(key)
-    return pd.Series(held(chunked(array)), name=getattr(key, "name", None))
+    return pd.Series(key_array(as_chunked(array)), name=getattr(key, "name", None))
 
 
 class TableGroupBy:

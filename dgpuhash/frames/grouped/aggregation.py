@@ -261,9 +261,9 @@ class Aggregation:
         made[EPOCH] = np.zeros(len(made), np.int64)
         if self.is_retractable and self.like is None:
             self._check_sums(part, made)
-        return self.completed(made)
+        return self.complete(made)
 
-    def completed(self, states: Any) -> Any:
+    def complete(self, states: Any) -> Any:
         """Return states with columns added that earlier versions did not save.
 
         Nor did they save how many values are NaN of which nothing but extremes was asked, or the
@@ -284,7 +284,7 @@ class Aggregation:
 
     def _check_sums(self, part: Any, states: Any) -> None:
         """Raise UnsupportedError if a sum of finite values overflows."""
-        if not self.unbounded(states).any():
+        if not self.unbounded_mask(states).any():
             return
         finite = part.copy(deep=False)
         for place, kinds in self.kinds.items():
@@ -306,7 +306,7 @@ class Aggregation:
         # Without values there is no moment.
         return found & (states[f"{OWN}{place} count"].to_numpy() > 0)
 
-    def unbounded(self, states: Any) -> Any:
+    def unbounded_mask(self, states: Any) -> Any:
         """Return a mask of the states with an infinite sum or sum of squares."""
         found = np.zeros(len(states), bool)
         for place, kinds in self.kinds.items():
@@ -467,9 +467,9 @@ class LabelledResults:
     @property
     def meta(self) -> Any:
         """Empty frame like a partition."""
-        return self.restored(self.groups.results)
+        return self.restore(self.groups.results)
 
-    def restored(self, rows: Any) -> Any:
+    def restore(self, rows: Any) -> Any:
         """Return results with the keys as index, sorted if requested."""
         if self.groups.like is not None:
             return self._on_gpu(rows)

@@ -277,4 +277,4 @@ class FrameGroupBy:
         whole = not isinstance(since, bool) and isinstance(since, int)
         if not whole or not 0 <= since <= self._epoch:
             raise SpecError(f"since={since!r}; give an epoch, from 0 to {self._epoch}")
-        return LabelledResults(self._groups).restored(index.results(since))
+        return LabelledResults(self._groups).restore(index.results(since))

@@ -120,18 +120,18 @@ class GroupIndex(FrameIndex):
         there = np.flatnonzero(places >= 0)
         stored = self._states.take(places[there])
         numbers = np.concatenate([there, batch.numbers])
-        both = self._frames.concat([stored, groups.completed(rows)])
+        both = self._frames.concat([stored, groups.complete(rows)])
         if not groups.may_overflow(both, numbers):
             return
         # Those with infinite values are what these make of them.
         endless = np.zeros(len(places), bool)
-        endless[numbers[groups.unbounded(both)]] = True
+        endless[numbers[groups.unbounded_mask(both)]] = True
         trial = GroupIndex(groups, self._encoder, epoch=self._epoch)
         trial.fold(self._frames.take(stored, np.flatnonzero(~endless[there])), self._epoch)
         finite = self._frames.take(rows, np.flatnonzero(~endless[batch.numbers]))
         trial.fold(finite, self._epoch, taken_off=taken_off)
         states = trial.frame()
-        beyond = np.flatnonzero(groups.unbounded(states))
+        beyond = np.flatnonzero(groups.unbounded_mask(states))
         if len(beyond):
             raise overflow(states[list(groups.by)].iloc[beyond[0]].to_dict())
 
@@ -165,7 +165,7 @@ class GroupIndex(FrameIndex):
 
         Parameters are those of `fold`.
         """
-        rows = self._states.stamped(self._states.conform(states), epoch)
+        rows = self._states.stamp(self._states.conform(states), epoch)
         batch = _Batch.of(rows, self._encoder)
         places = self._places(batch.keys)
         known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)

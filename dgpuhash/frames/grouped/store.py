@@ -15,10 +15,10 @@ from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.partial.fold import NumberColumn, ValueColumn, column_of, plain
 from dgpuhash.frames.groupby.partial.kinds import (
     Choice,
-    combined,
+    combine,
     fields_of,
     lost_fields,
-    retracted,
+    retract,
 )
 from dgpuhash.frames.grouped.aggregation import EPOCH, OWN, SIZE, Aggregation
 from dgpuhash.frames.labels import stored_labels
@@ -99,7 +99,7 @@ class StateRows(RowStore):
             ours = {field: self._columns[label].take(rows) for field, label in labels.items()}
             theirs = {field: states[label] for field, label in labels.items()}
             _say_later(theirs)
-            found = (retracted if taken_off else combined)(kinds, ours, theirs)
+            found = (retract if taken_off else combine)(kinds, ours, theirs)
             _say_earlier(found)
             for field, array in found.items():
                 column = self._columns[labels[field]]
@@ -140,7 +140,7 @@ class StateRows(RowStore):
             label: plain(states[label]) for label in states if label not in self._groups.by
         }  # fmt: skip
 
-    def stamped(self, states: Any, epoch: int) -> Any:
+    def stamp(self, states: Any, epoch: int) -> Any:
         """Return states to store, with the epoch of the change."""
         made = states.copy(deep=False)
         given = states[EPOCH].to_numpy()

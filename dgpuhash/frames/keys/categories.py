@@ -34,7 +34,7 @@ def as_texts(column: Any, name: object = None) -> Any:
     >>> column.cat.categories.dtype == "str", as_values(column).tolist()
     (True, [7, 8])
     """
-    return _renamed(
+    return _rename_categories(
         column, [text_of_typed(value, name) for value in column.dtype.categories], "str"
     )
 
@@ -45,10 +45,10 @@ def as_values(column: Any) -> Any:
         # Nothing was found.
         chosen: Any = column if isinstance(column, pd.Index) else column.cat
         column = chosen.remove_categories([UNKNOWN])
-    return _renamed(column, [value_of_typed(text) for text in column.dtype.categories])
+    return _rename_categories(column, [value_of_typed(text) for text in column.dtype.categories])
 
 
-def _renamed(column: Any, values: list[Any], dtype: Any = None) -> Any:
+def _rename_categories(column: Any, values: list[Any], dtype: Any = None) -> Any:
     """Return a categorical column with other categories, if their values or dtype differ."""
     categories = column.dtype.categories
     same = all(value is old for value, old in zip(values, categories, strict=True))
@@ -156,7 +156,7 @@ def in_one_order(categories: Iterable[pd.Index], name: object) -> pd.Index:
     return whole.take(order)
 
 
-def united(left: pd.Series, right: pd.Series) -> tuple[pd.Series, pd.Series]:
+def unite_categories(left: pd.Series, right: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Return two categorical columns with the union of their categories, the left one's first."""
     both = together(side.cat.categories for side in (left, right))
     return left.cat.set_categories(both), right.cat.set_categories(both)

@@ -136,7 +136,7 @@ class EncodedKeys:
         # A reserved code stands for nulls, and there are none.
         return self.ambiguous is not True and self.columns[0].nulls is None
 
-    def numbered(self, *, of_rows: bool = True) -> tuple[Any, Any]:
+    def numbers(self, *, of_rows: bool = True) -> tuple[Any, Any]:
         """Return the number of each row's key, and the first row of each key.
 
         Keys are numbered in order of first appearance. Rows of one code are compared with the first
@@ -171,7 +171,7 @@ class EncodedKeys:
 
     def first_repeat(self) -> int:
         """Return the first row with the key of an earlier row, or -1."""
-        first = self.numbered(of_rows=False)[1]
+        first = self.numbers(of_rows=False)[1]
         repeats = backend.get(None, self.codes).xp.ones(len(self), bool)
         repeats[first] = False
         return -1 if len(first) == len(self) else int(repeats.argmax())
@@ -271,7 +271,7 @@ class KeyEncoder:
 
         Seeds are drawn for hashes alone, and encoders without any are made once.
         """
-        return _unseeded(types) or cls(tuple(range(len(types))), types)
+        return _seedless_encoder(types) or cls(tuple(range(len(types))), types)
 
     def reseeded(self) -> KeyEncoder:
         """Return this encoder with newly drawn seeds, for another index."""
@@ -524,7 +524,7 @@ class KeyEncoder:
 
 
 @functools.lru_cache(maxsize=2**8)
-def _unseeded(types: tuple[LogicalType, ...]) -> KeyEncoder | None:
+def _seedless_encoder(types: tuple[LogicalType, ...]) -> KeyEncoder | None:
     """Return the encoder of keys of these types; None if it needs hashes with seeds."""
     encoder = KeyEncoder(tuple(range(len(types))), types, seeds=LEGACY)
     return None if encoder.packing == "hashed" else encoder

@@ -206,7 +206,7 @@ class KeyTable:
         codes, rows = self._in(codes), self._in(rows)
         table = self._wide_enough(int(rows[-1]))
         assert table.value_dtype is not None
-        rows = _unsigned(rows, table.value_dtype)
+        rows = _as_unsigned(rows, table.value_dtype)
         pairs = self._pairs + len(codes)
         if pairs == len(codes):
             made = self._filled(codes, rows)
@@ -227,7 +227,7 @@ class KeyTable:
         assert isinstance(table, HashMap) and table.value_dtype is not None
         pairs = self._pairs + len(codes) - stored
         self._known_pairs = None
-        table.upsert(codes, _unsigned(rows, table.value_dtype))
+        table.upsert(codes, _as_unsigned(rows, table.value_dtype))
         self._known_pairs = pairs
 
     def count(self, codes: Any, valid: Any = None) -> Any:
@@ -264,7 +264,7 @@ class KeyTable:
             rows, offsets = rows[first:last], offsets.clip(first, last) - first
         asked = xp.arange(len(codes)) if asked is None else asked
         query_rows = spread(self._backend, asked, offsets, len(rows))
-        return self._out(query_rows), self._out(_signed(rows))
+        return self._out(query_rows), self._out(_as_signed(rows))
 
     def partners(self, codes: Any, valid: Any = None) -> Any | None:
         """Return the row of each code as int64, -1 for none.
@@ -279,7 +279,7 @@ class KeyTable:
             found = direct.find(codes)
         else:
             rows, there = table.find(self._in(codes))
-            found = self._out(_signed(rows))
+            found = self._out(_as_signed(rows))
             found[~self._out(there)] = -1
         if valid is not None:
             found[~valid] = -1
@@ -290,7 +290,7 @@ class KeyTable:
         direct = self._direct_for(table, len(codes))
         if direct is None:
             query_rows, rows = table._match(codes, named=named)
-            return query_rows, _signed(rows)
+            return query_rows, _as_signed(rows)
         found = direct.find(codes)
         query_rows = np.flatnonzero(found >= 0)
         if len(query_rows) == len(found):
@@ -360,7 +360,7 @@ class KeyTable:
         made.erase(distinct[touched])
         order, dtype = self._backend.stable_order(stored[left]), made.value_dtype
         assert dtype is not None
-        made.insert(distinct[positions[left]][order], _unsigned(stored[left][order], dtype))
+        made.insert(distinct[positions[left]][order], _as_unsigned(stored[left][order], dtype))
         gone = int(going.sum())
         assigner(self, _held=made, _known_pairs=pairs - gone)()
         return gone
@@ -489,9 +489,9 @@ class KeyTable:
         return self._backend.to_host(array) if self._moves else array
 
 
-def _signed(rows: Any) -> Any:
+def _as_signed(rows: Any) -> Any:
     return rows.view(np.int64) if rows.dtype.itemsize == 8 else rows.astype(np.int64)
 
 
-def _unsigned(rows: Any, dtype: np.dtype[Any]) -> Any:
+def _as_unsigned(rows: Any, dtype: np.dtype[Any]) -> Any:
     return rows.view(dtype) if rows.dtype.itemsize == dtype.itemsize else rows.astype(dtype)

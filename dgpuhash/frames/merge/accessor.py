@@ -205,7 +205,7 @@ class FrameAccessor:
         frame = self._frame
         if frame.empty:
             return frame.copy(deep=False)
-        return frame.iloc[kept_rows(_compared(frame, column_places(frame, subset)), keep)]
+        return frame.iloc[kept_rows(_value_columns(frame, column_places(frame, subset)), keep)]
 
     @function_translates_memory_errors
     def isin(
@@ -288,7 +288,7 @@ def column_places(frame: pd.DataFrame, subset: Any) -> list[int]:
     return [place for place, name in enumerate(frame.columns) if name in set(names)]
 
 
-def _compared(frame: pd.DataFrame, places: Sequence[int]) -> pd.DataFrame:
+def _value_columns(frame: pd.DataFrame, places: Sequence[int]) -> pd.DataFrame:
     """Return the values of some columns as key columns, named by numbers."""
     columns: list[Any] = []
     for place in places:
@@ -304,7 +304,7 @@ def key_columns(series: pd.Series, label: Hashable) -> list[pd.Series]:
     """Return key columns that are equal where values of a Series of any dtype are equal."""
     if series.dtype != object or pd.api.types.infer_dtype(series, skipna=True) == "string":
         try:
-            found = frames_of(series).compared(series, series, label)
+            found = frames_of(series).key_columns(series, series, label)
             return [ours.series for ours, _ in found]
         except KeyTypeError:
             # What no type of keys holds; Python compares it, as pandas does.

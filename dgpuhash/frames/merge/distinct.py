@@ -26,7 +26,7 @@ from dgpuhash.frames.merge.keys import JoinKeys, KeyPair, of_objects
 from dgpuhash.frames.merge.rows import StoredKeys, encoder_of, with_short_words
 from dgpuhash.tables import unique
 from dgpuhash.tables.columns.direct import DenseKeys
-from dgpuhash.tables.columns.isin import contained
+from dgpuhash.tables.columns.isin import membership_mask
 from dgpuhash.tables.columns.join import pairs_of_words
 
 # Nulls of an object column that differ from each other where it is the only one compared.
@@ -60,8 +60,8 @@ def number_keys(keys: KeyColumns, *, of_rows: bool = True) -> tuple[Any, Any]:
     if all(each.nulls is None is not each.values for each in keys.columns):
         close = DenseKeys.of([each.values for each in keys.columns])
     if close is not None:
-        return close.numbered(of_rows=of_rows)
-    return KeyEncoder.for_types(keys.stored_types).for_call(keys)[1].numbered(of_rows=of_rows)
+        return close.numbers(of_rows=of_rows)
+    return KeyEncoder.for_types(keys.stored_types).for_call(keys)[1].numbers(of_rows=of_rows)
 
 
 def _with_words(keys: KeyColumns) -> KeyColumns:
@@ -111,7 +111,7 @@ def occurs(left: KeyColumns, right: KeyColumns, *, nulls_equal: bool = True) -> 
     asked = encoder.encode_columns(left)
     if known.proves and asked.proves:
         words = map(xp.ascontiguousarray, (asked.codes, known.codes))
-        found = contained(backend.get(left.frames.device), *words)
+        found = membership_mask(backend.get(left.frames.device), *words)
         found = found if asked.valid is None else found & asked.valid
     else:
         # Each row of a code is compared, and thousands may have one key.
@@ -295,7 +295,7 @@ class DistinctPlan:
         keys = made[[label for label in made if str(label).startswith("k")]]
         return made.take(kept_rows(keys, self.keep))
 
-    def restored(self, found: pd.DataFrame) -> pd.DataFrame:
+    def restore(self, found: pd.DataFrame) -> pd.DataFrame:
         """Return the rows to keep of all rows stored in one shard."""
         keys = found[[label for label in found if str(label).startswith("k")]]
         return self.labelled(found.take(kept_rows(keys.reset_index(drop=True), self.keep)))

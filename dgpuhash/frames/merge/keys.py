@@ -22,7 +22,7 @@ from dgpuhash.frames.dataframes import (
 )
 from dgpuhash.frames.dataframes.base import Compared, Frames
 from dgpuhash.frames.dataframes.pandas_casts import is_unknown
-from dgpuhash.frames.keys.categories import united
+from dgpuhash.frames.keys.categories import unite_categories
 from dgpuhash.frames.keys.encoding import KeyColumns
 
 _ARRAYS = (np.ndarray, pd.api.extensions.ExtensionArray, pd.Index, pd.Series)
@@ -125,11 +125,11 @@ class JoinKeys:
                 frames_of(pair.left).agree(pair, "inner")
 
     @functools.cached_property
-    def compared(self) -> list[list[tuple[Compared, Compared]]]:
+    def key_columns(self) -> list[list[tuple[Compared, Compared]]]:
         """The columns to compare of both sides, for each key."""
         as_text: Sequence[bool | None] = self.as_text or [None] * len(self.pairs)
         return [
-            self.library.compared(*pair.values, pair.name, as_text=each)
+            self.library.key_columns(*pair.values, pair.name, as_text=each)
             for pair, each in zip(self.pairs, as_text, strict=True)
         ]
 
@@ -141,13 +141,13 @@ class JoinKeys:
     @property
     def columns(self) -> list[list[tuple[Any, Any]]]:
         """The columns to compare for each key, as key columns."""
-        return [[(ours.series, theirs.series) for ours, theirs in key] for key in self.compared]
+        return [[(ours.series, theirs.series) for ours, theirs in key] for key in self.key_columns]
 
     @functools.cached_property
     def sides(self) -> tuple[KeyColumns, KeyColumns]:
         """The keys of both sides in encodable form."""
         frames = self.library
-        sides = [pair for key in self.compared for pair in key]
+        sides = [pair for key in self.key_columns for pair in key]
         left, right = [ours.column for ours, _ in sides], [theirs.column for _, theirs in sides]
         names = range(len(left))
         return KeyColumns(names, left, frames), KeyColumns(names, right, frames)
@@ -174,7 +174,7 @@ def join_keys(
     MissingKeyError, ColumnError, ShapeError
         When a side lacks a key, a label is ambiguous, or numbers of keys differ.
     """
-    on, left_on, right_on = _listed(on), _listed(left_on), _listed(right_on)
+    on, left_on, right_on = _list(on), _list(left_on), _list(right_on)
     if on is None and left_on is None and right_on is None:
         if left_index and right_index:
             return JoinKeys(_index_pairs(left.index, right.index), True, True)
@@ -223,7 +223,7 @@ def join_keys(
     return JoinKeys(pairs)
 
 
-def _listed(given: Any) -> list[Any] | None:
+def _list(given: Any) -> list[Any] | None:
     if given is None:
         return None
     return list(given) if isinstance(given, tuple | list) else [given]
@@ -454,7 +454,7 @@ def with_all_categories(
         if not (one and all(isinstance(dtype, pd.CategoricalDtype) for dtype in dtypes)):
             pairs.append(pair)
             continue
-        ours, theirs = united(pair.left, pair.right)
+        ours, theirs = unite_categories(pair.left, pair.right)
         pairs.append(replace(pair, values=(ours, theirs)))
         left = _with_categories(left, pair.left_label, ours)
         right = _with_categories(right, pair.right_label, theirs)

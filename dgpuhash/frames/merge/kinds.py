@@ -16,9 +16,9 @@ from dgpuhash.backend import device_of
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes.arrow_columns import (
     arrow_column,
-    held,
     is_bytes,
     is_text,
+    key_array,
     plain,
     takes_rows,
     to_arrow,
@@ -230,7 +230,7 @@ def _read(frame: Any) -> tuple[Any, Kind]:
         collected = "frame.collect()"
         if not wrapped.implementation.is_polars():
             collected = "narwhals.from_native(frame).collect().to_native()"
-        raise UnsupportedError(f"a {_named(frame)} is lazy and has no rows yet; give {collected}")
+        raise UnsupportedError(f"a {_name_of(frame)} is lazy and has no rows yet; give {collected}")
     if isinstance(wrapped, nw.Series):
         if not wrapped.name:
             raise MergeError("Cannot merge a Series without a name")
@@ -241,27 +241,27 @@ def _read(frame: Any) -> tuple[Any, Kind]:
     objects = [name for name, dtype in wrapped.schema.items() if dtype == nw.Object]
     if objects:
         raise UnsupportedError(
-            f"columns {objects!r} of the {_named(frame)} contain Python objects, which Arrow "
+            f"columns {objects!r} of the {_name_of(frame)} contain Python objects, which Arrow "
             f"cannot represent; leave them out"
         )
     try:
         table = wrapped.to_arrow()
     except (pa.ArrowException, nw.exceptions.NarwhalsError) as error:
         raise UnsupportedError(
-            f"a column of the {_named(frame)} cannot be converted to Arrow ({error}); cast it to "
+            f"a column of the {_name_of(frame)} cannot be converted to Arrow ({error}); cast it to "
             "another type first, or leave it out"
         ) from error
     return table, Kind(library, table.schema, namespace=namespace)
 
 
-def _named(frame: Any) -> str:
+def _name_of(frame: Any) -> str:
     return f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
 
 
 # To pandas.
 
 
-def _arrow_frame(table: Any, array_of: Callable[[Any], Any] = held) -> pd.DataFrame:
+def _arrow_frame(table: Any, array_of: Callable[[Any], Any] = key_array) -> pd.DataFrame:
     stuck = {each.name: str(each.type) for each in table.schema if not takes_rows(each.type)}
     if stuck:
         raise UnsupportedError(
@@ -298,7 +298,7 @@ def _with_arrow_dtypes(given: Any, *, by_index: bool) -> tuple[Any, Any]:
     index = given.index
     if by_index or any(name is not None for name in index.names):
         levels = [
-            held(to_arrow(index.get_level_values(level).to_series(), name))
+            key_array(to_arrow(index.get_level_values(level).to_series(), name))
             for level, name in enumerate(index.names)
         ]
         made.index = index_of(levels, list(index.names), guess=False)

@@ -78,7 +78,7 @@ class MergePlan:
         added = None if indicator is False else _indicator_name(indicator, *names)
         nullable = promote == "nullable"
         left, right = frames.with_agreed_keys(left, right, keys, how, nullable=nullable)
-        plan = cls(left, right, keys, how, names, suffixed(*names, suffixes), added, promote)
+        plan = cls(left, right, keys, how, names, result_labels(*names, suffixes), added, promote)
         return plan._nullable(frames) if nullable else plan
 
     def over(self, left: Any, right: Any, keys: JoinKeys, *, cast: Any = True) -> MergePlan:
@@ -242,7 +242,7 @@ def beside(left: Any, right: Any) -> Any:
     return index_of(levels, list(left.names), guess=False)
 
 
-def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
+def result_labels(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
     """Return the result's labels for the columns of both sides, given as indexes or lists.
 
     Raises
@@ -267,7 +267,7 @@ def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
             "suffixes=('_left', '_right')"
         )
     taken = set(both)
-    made = _renamed(left, taken, ours), _renamed(right, taken, theirs)
+    made = _add_suffixes(left, taken, ours), _add_suffixes(right, taken, theirs)
     doubled: set[Hashable] = set()
     for before, after in zip((left, right), made, strict=True):
         again = zip(after, _again(after), _again(before), strict=True)
@@ -281,7 +281,7 @@ def suffixed(left: Any, right: Any, suffixes: Suffixes) -> tuple[Any, Any]:
     return made
 
 
-def _renamed(columns: Any, taken: set[Hashable], suffix: str | None) -> Any:
+def _add_suffixes(columns: Any, taken: set[Hashable], suffix: str | None) -> Any:
     """Return the column labels, with a suffix where both sides have them."""
     if suffix is None or not taken:
         return columns

@@ -170,7 +170,7 @@ class SpillFile:
         pieces = self._pieces
         labels = list(pieces if columns is None else columns)
         if self._file.closed:
-            raise _freed()
+            raise _free()
         order = np.argsort(rows, kind="stable")
         ascending = rows[order]
         edges = np.searchsorted(ascending, [*self._starts, self._rows])
@@ -243,7 +243,7 @@ class SpillFile:
 
     def _written(self, column: Any) -> Piece:
         """Write a frame of one column at the end of the file."""
-        like = detached(column.iloc[:1])
+        like = detach(column.iloc[:1])
         arrays = self._frames.arrays(column)
         try:
             if arrays is not None:
@@ -255,7 +255,7 @@ class SpillFile:
             else:
                 table = self._frames.to_arrow(column).combine_chunks()
         except (UnsupportedError, KeyTypeError):
-            return Piece(like, len(column), None, False, slice(0, 0), held=detached(column))
+            return Piece(like, len(column), None, False, slice(0, 0), held=detach(column))
         start = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         os.lseek(self._file.fileno(), start, os.SEEK_SET)
         sink = WholeWrites(self._file)
@@ -274,7 +274,7 @@ class SpillFile:
                 try:
                     mapped = mmap.mmap(self._file.fileno(), self._end, access=mmap.ACCESS_READ)
                 except ValueError:
-                    raise _freed() from None
+                    raise _free() from None
                 self._mapped = mapped
             piece.mapped, whole = mapped, pa.py_buffer(mapped)
             stream = whole.slice(piece.span.start, piece.span.stop - piece.span.start)
@@ -294,7 +294,7 @@ class SpillFile:
             piece.mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
-def _freed() -> IndexLost:
+def _free() -> IndexLost:
     return IndexLost("the rows of a merge were freed; compute it again")
 
 
@@ -314,7 +314,7 @@ def _has_other_nulls(column: Any) -> bool:
     return any(value is not None for value in column[column.isna()])
 
 
-def detached(frame: Any) -> Any:
+def detach(frame: Any) -> Any:
     """Return a copy of a frame in its own memory, so that a larger buffer can be freed."""
     rows = np.arange(len(frame))
     columns = {}

@@ -97,7 +97,7 @@ class Counted:
         }
 
 
-def counted(
+def count(
     backend: Backend,
     batches: Iterable[tuple[Any, Any]],
     k: int,
@@ -186,7 +186,7 @@ def counts_of(
     return made, groups()
 
 
-def summed(backend: Backend, k: int, one: Counted, other: Counted) -> Counted:
+def sum_counts(backend: Backend, k: int, one: Counted, other: Counted) -> Counted:
     """Return the edges and groups of the sum of two counts."""
     edges = sorted({*one.edges} & {*other.edges})
     groups = []

@@ -11,7 +11,7 @@ import numpy as np
 from dgpuhash import backend as backends
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
-from dgpuhash.kmer.counts.counting import Bounds, Counted, counted, summed
+from dgpuhash.kmer.counts.counting import Bounds, Counted, count, sum_counts
 from dgpuhash.kmer.counts.fold import WIDE_KMER, histogram
 from dgpuhash.kmer.counts.lookup import KmerLookup
 from dgpuhash.kmer.counts.partitions import WORD_BASES
@@ -195,7 +195,7 @@ class KmerCounts:
         bounds: Bounds,
         memory: int | None,
     ) -> Self:
-        made = counted(backend, batches, read.k, canonical=canonical, bounds=bounds, memory=memory)
+        made = count(backend, batches, read.k, canonical=canonical, bounds=bounds, memory=memory)
         return cls._of(made, read, canonical, backend.name)
 
     @classmethod
@@ -331,7 +331,7 @@ class KmerCounts:
                 )
         if self._backend is not other._backend:
             raise SpecError("the counts are on two devices; load both on one")
-        made = summed(
+        made = sum_counts(
             self._backend, self._k, Counted(self._edges, self._groups),
             Counted(other._edges, other._groups),
         )  # fmt: skip

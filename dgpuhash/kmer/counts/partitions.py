@@ -68,12 +68,12 @@ class Partitions:
             if n == 0:
                 continue
             if gathered and size + n > kmers:
-                yield self._joined(gathered)
+                yield self._join(gathered)
                 gathered, size = [], 0
             gathered.append((packed, counts))
             size += n
         if gathered:
-            yield self._joined(gathered)
+            yield self._join(gathered)
 
     def close(self) -> None:
         """Free the memory and the file."""
@@ -92,7 +92,7 @@ class Partitions:
             rows, nbytes, n = _spans(made, first, last)
             yield made.packed[nbytes], made.kmers[rows], n
 
-    def _joined(self, shares: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    def _join(self, shares: list[tuple[Any, Any]]) -> tuple[Any, Any]:
         packed, kmers = zip(*shares, strict=True)
         if len(shares) == 1:
             return packed[0], kmers[0]

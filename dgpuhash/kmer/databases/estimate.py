@@ -160,7 +160,7 @@ class Estimate:
         yield from (f"remedy\t{each}" for each in self.remedies)
 
 
-def estimated(
+def estimate(
     rule: str,
     letters: int,
     memory: Memory,

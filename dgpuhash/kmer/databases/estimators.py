@@ -19,7 +19,7 @@ from dgpuhash.kmer.databases.estimate import (
     Memory,
     Sizes,
     check_fits,
-    estimated,
+    estimate,
     minimizer_sizes,
     sketch_sizes,
 )
@@ -27,7 +27,7 @@ from dgpuhash.kmer.databases.owners import DistinctSample
 from dgpuhash.kmer.databases.taxon_words import minimizer_bits_of
 from dgpuhash.kmer.index_file import nbytes_of
 from dgpuhash.kmer.references import References
-from dgpuhash.kmer.sequences.files import STDIN, Paths, opened
+from dgpuhash.kmer.sequences.files import STDIN, Paths, byte_opener
 from dgpuhash.typing import Device
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Estimator(ABC):
         self.settings: Any = settings
         self._keys = keys
         self._memory = memory or (lambda nbytes: Memory.of(backends.get(device)))
-        self._sampled = sampled or self.sampled
+        self._sampled = sampled or self.sample
 
     def estimate(self, references: Paths | References, *, quick: bool = False) -> Estimate:
         """Return the estimate for references, by reading them or (`quick`) by their sizes.
@@ -111,7 +111,7 @@ class Estimator(ABC):
         sample = self._sampled(references)
         return self._of(references.letters, sample)
 
-    def sampled(self, references: References | TargetRun) -> DistinctSample:
+    def sample(self, references: References | TargetRun) -> DistinctSample:
         """Return a sample of the features or minimizers of references."""
         backend, sample = backends.get(self.device), DistinctSample()
         for keys in self._keys(backend, self.settings, references):
@@ -172,7 +172,7 @@ class Estimator(ABC):
             return has.distinct, has.stored, self._sizes(has, letters, changed)
 
         memory = memory or self._memory(of()[2].held)
-        return estimated(self.rule, letters, memory, of, is_quick=is_quick, choices=self._choices())
+        return estimate(self.rule, letters, memory, of, is_quick=is_quick, choices=self._choices())
 
 
 class SketchEstimator(Estimator):
@@ -246,7 +246,7 @@ class MinimizerEstimator(Estimator):
 
     def keys_of_letter(self, settings: Any) -> float:
         """Return the expected number of minimizers per letter."""
-        return float(settings.density * settings.sampled)
+        return float(settings.density * settings.sample)
 
     def _sizes(self, has: Contents, letters: int, settings: Any) -> Sizes:
         room = self._room(settings, letters, self.device)
@@ -290,7 +290,7 @@ def letters_by_size(files: Sequence[str]) -> int:
 
 def _letters_of_byte(file: str) -> float:
     """Return the letters per byte of a file, measured at its beginning."""
-    with opened(file) as stream:
+    with byte_opener(file) as stream:
         head = stream.read(_HEAD_NBYTES)
     packed, kind = len(head), compression_of(head)
     if kind == "gzip":

@@ -11,11 +11,11 @@ import numpy as np
 from dgpuhash.errors import SequenceError, SpecError
 from dgpuhash.kmer.databases.provenance import step_told
 from dgpuhash.kmer.references import Targets
-from dgpuhash.kmer.taxonomy.taxa import united
+from dgpuhash.kmer.taxonomy.taxa import unite_taxa
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
 
-def merged(first: Any, others: Iterable[Any]) -> Any:
+def merge_indexes(first: Any, others: Iterable[Any]) -> Any:
     """Merge indexes as `LocalIndex.merge` does, without all of them in memory at once.
 
     Each of `others` is asked for when those before it were taken.
@@ -45,7 +45,7 @@ def merged(first: Any, others: Iterable[Any]) -> Any:
             files_by_id.update(ids)
             own = rule.taxonomy
             if own is not None and other.taxonomy is not None:
-                own = Taxonomy(united(own._taxa, other.taxonomy._taxa))
+                own = Taxonomy(unite_taxa(own._taxa, other.taxonomy._taxa))
             whole = whole if whole is other._whole else own
             settings = rule.common_settings(rule.settings, other.settings)
             rule = type(rule)(rule.backend, settings, own, rule.targets.join(other.targets))

@@ -15,7 +15,7 @@ from dgpuhash.errors import IndexLost
 from dgpuhash.kmer.cluster import Workers
 from dgpuhash.kmer.index_file import head_and_arrays, name_in_file, version_of
 from dgpuhash.tables.arguments.checksums import as_bytes, digest_of, with_digests
-from dgpuhash.tables.arguments.file_layout import described, head_of, places_of
+from dgpuhash.tables.arguments.file_layout import buffer_entry, head_of, places_of
 from dgpuhash.tables.serialization import check_absent, complete_file
 
 # What of a part is at the client at once, where workers do not see its files.
@@ -104,13 +104,13 @@ def save_parts(
     if len(parts) > 1:
         header["parts"] = len(parts)
     entries = [
-        described(name, array.nbytes, digest)
+        buffer_entry(name, array.nbytes, digest)
         for name, (array, digest) in zip(beside, with_digests(beside.values()), strict=True)
     ]
     for number, arrays in enumerate(held):
         names = (name_in_file(each.name, number if len(parts) > 1 else None) for each in arrays)
         entries += [
-            described(name, each.nbytes, each.digest)
+            buffer_entry(name, each.nbytes, each.digest)
             for name, each in zip(names, arrays, strict=True)
         ]
     head = head_of(header, entries, version_of(each.name for arrays in held for each in arrays))

@@ -11,7 +11,7 @@ import numpy as np
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.calls import CalledReads
 from dgpuhash.kmer.formats.labels import Labels, distinct_of
-from dgpuhash.kmer.formats.outputs import bytes_of, joined
+from dgpuhash.kmer.formats.outputs import bytes_of, join_text
 from dgpuhash.kmer.formats.read_calls import (
     METACACHE_HEAD,
     TABLE_MARK,
@@ -118,7 +118,7 @@ def table_lines(reads: CalledReads, labels: Labels) -> memoryview:
         columns = zip(calls.tolist(), labels.ranks(calls), labels.names(calls), strict=True)
         return [f"{call}\t{rank}\t{name}\n" for call, rank, name in columns]
 
-    return bytes_of(joined([reads.ids, labels.column(reads.calls.taxids, texts)]))
+    return bytes_of(join_text([reads.ids, labels.column(reads.calls.taxids, texts)]))
 
 
 def tsv_lines(reads: CalledReads, labels: Labels, *, use_names: bool = False) -> memoryview:
@@ -137,7 +137,7 @@ def tsv_lines(reads: CalledReads, labels: Labels, *, use_names: bool = False) ->
     def texts(calls: Any) -> list[str]:
         return [f"{text}\n" for text in labels.texts(calls, use_names=use_names)]
 
-    return bytes_of(joined([reads.ids, labels.column(reads.calls.taxids, texts)]))
+    return bytes_of(join_text([reads.ids, labels.column(reads.calls.taxids, texts)]))
 
 
 def table_of(reads: CalledReads | None, labels: Labels) -> Any:
@@ -214,7 +214,7 @@ class ChosenTaxa:
     def among(self, calls: np.ndarray) -> np.ndarray:
         """Return whether each call is of one of the taxa."""
         distinct, places = distinct_of(calls)
-        lifted = self._labels.lifted(distinct)
+        lifted = self._labels.lift(distinct)
         found = np.isin(distinct, self._single) | (
             np.isin(lifted, self._single) & (distinct != 0) & (lifted != 0)
         )

@@ -12,7 +12,7 @@ import numpy as np
 from dgpuhash.errors import SpecError
 from dgpuhash.kmer.calls import CalledReads
 from dgpuhash.kmer.formats.labels import Labels
-from dgpuhash.kmer.formats.outputs import bytes_of, in_lists, joined, opened_output, text_scalar
+from dgpuhash.kmer.formats.outputs import bytes_of, in_lists, join_text, opened_output, text_scalar
 from dgpuhash.kmer.sequences.arrow_arrays import numbers_of, spans_of
 from dgpuhash.kmer.sequences.batches import SequenceBatch
 
@@ -91,7 +91,7 @@ def reads_writer(
 
 
 def _marks(labels: Labels, calls: np.ndarray) -> list[str]:
-    return [f" kraken:taxid|{taxid}" for taxid in labels.lifted(calls).tolist()]
+    return [f" kraken:taxid|{taxid}" for taxid in labels.lift(calls).tolist()]
 
 
 def _write(streams: list[Any], reads: CalledReads, chosen: np.ndarray, marks: Any) -> None:
@@ -145,10 +145,10 @@ def _records(batch: SequenceBatch, chosen: np.ndarray, marks: Any) -> Any:
 
     columns = [spans(batch.names, batch.name_offsets), spans(batch.letters, batch.offsets)]
     if marks is not None:
-        columns[0] = joined([columns[0], marks.filter(numbers_of(chosen))], b"")
+        columns[0] = join_text([columns[0], marks.filter(numbers_of(chosen))], b"")
     if batch.qualities is not None:
         columns += [text_scalar(b"+"), spans(batch.qualities, batch.offsets)]
-    return joined(columns, b"\n")
+    return join_text(columns, b"\n")
 
 
 def _text(batch: SequenceBatch, records: Any) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.errors import TaxonomyError
-from dgpuhash.kmer.formats.report import named
+from dgpuhash.kmer.formats.report import taxon_texts
 from dgpuhash.kmer.references import Targets
 from dgpuhash.kmer.sequences.arrow_arrays import numbers_of
 from dgpuhash.kmer.taxonomy.ranks import SLOTS
@@ -60,7 +60,7 @@ class Labels:
         """The targets behind negative calls."""
         return self._targets
 
-    def lifted(self, calls: np.ndarray) -> np.ndarray:
+    def lift(self, calls: np.ndarray) -> np.ndarray:
         """Return calls with each target replaced by its taxid, 0 without one."""
         is_target = calls < 0
         if not is_target.any():
@@ -90,7 +90,7 @@ class Labels:
 
     def lineages(self, calls: np.ndarray) -> np.ndarray:
         """Return ranked lineages of 21 taxids, with a target's own number as sequence."""
-        taxids = self.lifted(calls)
+        taxids = self.lift(calls)
         placed = np.flatnonzero(taxids)
         found = np.zeros((len(calls), len(SLOTS)), np.int64)
         if len(placed):
@@ -103,7 +103,7 @@ class Labels:
         """Return the text for each call: its number, or ``name (taxid N)``."""
         if not use_names:
             return [str(call) for call in calls.tolist()]
-        found = named(self.taxonomy, np.maximum(calls, 0)).tolist()
+        found = taxon_texts(self.taxonomy, np.maximum(calls, 0)).tolist()
         for row in np.flatnonzero(calls < 0).tolist():
             call = int(calls[row])
             found[row] = f"{self._targets.names[-1 - call]} (taxid {call})"
@@ -111,10 +111,10 @@ class Labels:
 
     def column(self, calls: np.ndarray, made: Any) -> Any:
         """Return texts of calls as an Arrow array; `made` computes those of distinct calls."""
-        from dgpuhash.kmer.formats.outputs import taken
+        from dgpuhash.kmer.formats.outputs import take_text
 
         distinct, places = distinct_of(calls)
-        return taken(made(distinct), places)
+        return take_text(made(distinct), places)
 
 
 def distinct_of(calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

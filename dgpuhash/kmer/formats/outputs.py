@@ -184,7 +184,7 @@ def texts_of(numbers: np.ndarray) -> Any:
     return distinct.take(encoded.indices)
 
 
-def taken(texts: Sequence[str | bytes], places: np.ndarray) -> Any:
+def take_text(texts: Sequence[str | bytes], places: np.ndarray) -> Any:
     """Return the text at each index as an Arrow array of bytes.
 
     Examples
@@ -200,7 +200,7 @@ def at_places(texts: Any, places: np.ndarray) -> Any:
     return texts.take(numbers_of(places))
 
 
-def joined(columns: Sequence[Any], separator: bytes = b"\t") -> Any:
+def join_text(columns: Sequence[Any], separator: bytes = b"\t") -> Any:
     """Return the texts of each row with a separator between them.
 
     Examples

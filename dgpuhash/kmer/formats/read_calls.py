@@ -16,8 +16,8 @@ from dgpuhash.kmer.formats.outputs import (
     at_places,
     bytes_of,
     in_lists,
-    joined,
-    taken,
+    join_text,
+    take_text,
     text_scalar,
     texts_of,
 )
@@ -227,7 +227,7 @@ def kraken_lines(
         return b""
     calls = reads.calls
     # The newline is that of the line before: one text less to join.
-    status = taken(["\nU", "\nC"], (calls.taxids != 0).astype(np.int8))
+    status = take_text(["\nU", "\nC"], (calls.taxids != 0).astype(np.int8))
     column = labels.column(calls.taxids, lambda each: labels.texts(each, use_names=use_names))
     details = (
         labels.column(calls.taxids, lambda each: [f"{taxid}:Q" for taxid in each.tolist()])
@@ -235,14 +235,14 @@ def kraken_lines(
         else _details(calls, has_runs)
     )
     columns = [status, reads.ids, column, _letters(reads), details]
-    return b"".join([bytes_of(joined(columns))[1:], b"\n"])
+    return b"".join([bytes_of(join_text(columns))[1:], b"\n"])
 
 
 def _letters(reads: CalledReads) -> Any:
     first = texts_of(np.diff(reads.reads.offsets))
     if reads.mates is None:
         return first
-    return joined([first, texts_of(np.diff(reads.mates.offsets))], b"|")
+    return join_text([first, texts_of(np.diff(reads.mates.offsets))], b"|")
 
 
 def _details(calls: Calls, has_runs: bool) -> Any:
@@ -257,7 +257,7 @@ def _details(calls: Calls, has_runs: bool) -> Any:
     places, counts = both >> 32, texts_of(both & 0xFFFFFFFF)
     if has_runs:
         counts = _instead(counts, distinct[places] == MATE_BORDER, b"|")
-    pairs = joined([taken(first.tolist(), places), counts], b":")
+    pairs = join_text([take_text(first.tolist(), places), counts], b":")
     texts = in_lists(at_places(pairs, each), offsets, b" ")
     return _instead(texts, offsets[1:] == offsets[:-1], b"0:0")
 
@@ -295,7 +295,7 @@ def metacache_lines(reads: CalledReads, labels: Labels, *, use_names: bool = Fal
 
     calls = reads.calls
     columns = [reads.ids, _candidates(reads, labels), labels.column(calls.taxids, called)]
-    return bytes_of(joined(columns, _BETWEEN.encode()))
+    return bytes_of(join_text(columns, _BETWEEN.encode()))
 
 
 def _candidates(reads: CalledReads, labels: Labels) -> Any:
@@ -306,7 +306,7 @@ def _candidates(reads: CalledReads, labels: Labels) -> Any:
         str(taxid) if taxid >= 0 else name
         for taxid, name in zip(distinct.tolist(), sequences, strict=True)
     ]
-    pairs = joined([taken(first, places), texts_of(calls.detail_counts)], b":")
+    pairs = join_text([take_text(first, places), texts_of(calls.detail_counts)], b":")
     return in_lists(pairs, calls.detail_offsets, b",")
 
 
@@ -339,7 +339,7 @@ def abundance_lines(
     yield from title
     yield f"# rank:name{_BETWEEN}taxid{_BETWEEN}number of reads{_BETWEEN}abundance"
     total = float(counts.sum())
-    taxids = labels.lifted(calls).tolist()
+    taxids = labels.lift(calls).tolist()
     columns = zip(_rank_texts(labels, calls), taxids, counts.tolist(), strict=True)
     for text, taxid, count in columns:
         share = f"{100 * count / total if total else 0:.6g}%"

@@ -136,7 +136,7 @@ def mpa_report(
         paths[number] = path
 
 
-def named(taxonomy: Taxonomy, taxids: Any) -> np.ndarray:
+def taxon_texts(taxonomy: Taxonomy, taxids: Any) -> np.ndarray:
     """Return the text for each taxid, ``name (taxid N)`` if names are wanted.
 
     Examples

@@ -70,7 +70,7 @@ def empty_map(
     return TaxonMap(backend, settings, keys, taxa=taxa)
 
 
-def prepared(
+def writable_map(
     backend: Backend,
     settings: MinimizerSettings,
     table: HashMap | TaxonMap,
@@ -104,14 +104,14 @@ def prepared(
         for some, nodes in [table.items()] if packed is None else packed.slices():
             made._add(some, given[nodes])
         return made
-    made = renumbered(backend, table, numbers, taxa)
+    made = renumber_taxa(backend, table, numbers, taxa)
     if made is table and not is_owned:
         made = table.copy()
     made.reserve(keys)
     return made
 
 
-def refilled(
+def fill_by_seed(
     backend: Backend,
     settings: MinimizerSettings,
     items: Iterable[tuple[Any, Any]],
@@ -132,7 +132,7 @@ def refilled(
 
 def room_for(settings: MinimizerSettings, letters: int, device: Device) -> int:
     """Return the expected number of minimizers of references with a number of letters."""
-    return min(int(letters * settings.density * settings.sampled * 1.02), _MOST_ROOM[device])
+    return min(int(letters * settings.density * settings.sample * 1.02), _MOST_ROOM[device])
 
 
 def taxonomy_of(whole: Taxonomy, targets: Targets, held: Taxonomy) -> Taxonomy:
@@ -155,7 +155,7 @@ def taxonomy_of(whole: Taxonomy, targets: Targets, held: Taxonomy) -> Taxonomy:
     return made
 
 
-def renumbered(
+def renumber_taxa(
     backend: Backend, table: HashMap | TaxonMap, numbers: np.ndarray, taxa: int
 ) -> HashMap | TaxonMap:
     """Return the map with other taxon numbers; itself if they are the same."""
@@ -295,7 +295,7 @@ def load_table(
     items = list(items_of(saved, settings))
     stored = sum(len(keys) for keys, _ in items)
     put = backend.from_host
-    made = refilled(
+    made = fill_by_seed(
         backend, settings, ((put(keys), put(nodes)) for keys, nodes in items),
         keys=stored, taxa=taxa, seed=seed,
     )  # fmt: skip

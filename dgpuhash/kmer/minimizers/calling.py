@@ -75,7 +75,7 @@ class TreeArrays:
         return TreeArrays, self._made_of
 
 
-def called(
+def call_reads(
     backend: Backend,
     tree: TreeArrays,
     first: FoundRuns,

@@ -235,7 +235,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
             distinct = cls.estimate(references, device=device, **settings).distinct
             least = settings.get("least_hash", 0)
             settings["least_hash"] = least_hash_for(most, distinct, least)
-        made = cls._built(
+        made = cls._build(
             references, taxonomy=taxonomy, device=device, accessions=accessions,
             allow_unplaced=allow_unplaced, progress=progress, settings=settings,
         )  # fmt: skip
@@ -342,7 +342,7 @@ class MinimizerIndex(MinimizerFigures, LocalIndex):
         >>> MinimizerIndex.estimate(fasta, k=9, l=7, spaces=1).distinct
         5
         """
-        return cls._estimated(
+        return cls._estimate(
             references, quick=quick, device=device, client=client, mode=mode, settings=settings
         )
 

@@ -22,7 +22,7 @@ from dgpuhash.kmer.minimizers.calling import (
     FoundRuns,
     SeenOfBatch,
     TreeArrays,
-    called,
+    call_reads,
     with_details,
 )
 from dgpuhash.kmer.minimizers.down_sampling import is_sampled, sampled_part, sampled_rows
@@ -94,7 +94,7 @@ class MinimizerRule(Rule):
     @property
     def nbytes_of_letter(self) -> float:
         """Expected bytes of memory per letter of references."""
-        return float(self.settings.density * self.settings.sampled) * _MINIMIZER_NBYTES
+        return float(self.settings.density * self.settings.sample) * _MINIMIZER_NBYTES
 
     @classmethod
     def estimator(cls, device: Device, settings: Any, **given: Any) -> MinimizerEstimator:
@@ -183,7 +183,7 @@ class MinimizerRule(Rule):
     ) -> MinimizerPart:
         """Return a part with further minimizers, under this taxonomy's numbers."""
         there: Any = before or self.empty()
-        table = building.prepared(
+        table = building.writable_map(
             self.backend, self.settings, there.table, self._numbers(there.taxids),
             keys=len(there.table) + room, taxa=len(self.taxonomy.taxids),
             is_owned=before is None or in_place,
@@ -330,7 +330,7 @@ class MinimizerRule(Rule):
             for side in (first, *others):
                 seen.add(side)
         at = self.backend, self.tree, first, second, self.settings.k
-        calls = called(*at, query.options)
+        calls = call_reads(*at, query.options)
         return with_details(*at, calls) if query.detail else calls
 
     def size(self, part: Any) -> tuple[int, int, int, bool, np.ndarray]:

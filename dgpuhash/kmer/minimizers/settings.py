@@ -107,7 +107,7 @@ class MinimizerSettings:
         return 2 / (self.k - self.l + 2)
 
     @property
-    def sampled(self) -> float:
+    def sample(self) -> float:
         """Share of minimizers kept by down-sampling."""
         return 1 - self.least_hash / 2**64
 

@@ -221,7 +221,7 @@ def read_pairs(
         yield from ahead(
             pair
             for file in files_of(paths)
-            for pair in _interleaved(_File(file, consumed=consumed), batch_letters, name_check)
+            for pair in _split_pairs(_File(file, consumed=consumed), batch_letters, name_check)
         )
         return
     assert mates is not None
@@ -241,7 +241,7 @@ def read_pairs(
     yield from ahead(
         pair
         for first, second in zip(firsts, seconds, strict=True)
-        for pair in _paired(
+        for pair in _pairs(
             _File(first, consumed=tell), _File(second, consumed=tell), batch_letters, name_check
         )
     )
@@ -339,7 +339,7 @@ def _batches_of(file: _File, letters: int) -> Iterator[SequenceBatch]:
         yield batch
 
 
-def _paired(
+def _pairs(
     first: _File, second: _File, letters: int, name_check: bool
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     done = 0
@@ -366,7 +366,7 @@ def _paired(
         )
 
 
-def _interleaved(
+def _split_pairs(
     file: _File, letters: int, name_check: bool
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     done = 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgpuhash.kmer.sequences.files import opened
+from dgpuhash.kmer.sequences.files import byte_opener
 from dgpuhash.kmer.sequences.ranges import TextRange, blocks_from, chunks_from
 
 _LINE_END, _HEADER = ord("\n"), ord(">")
@@ -66,7 +66,7 @@ class CountedText(NamedTuple):
     ends_a_line: bool
 
 
-def counted(part: TextRange, nbytes: int) -> CountedText:
+def count_borders(part: TextRange, nbytes: int) -> CountedText:
     """Return the number of record borders in pieces of about a given size of a range."""
     found = CountedText([], [], [], False, True)
     begins, ends = False, False
@@ -83,7 +83,7 @@ def counted(part: TextRange, nbytes: int) -> CountedText:
 
 
 def _pieces_of(part: TextRange, nbytes: int) -> Iterator[tuple[int, int | None, bytes]]:
-    with opened(part.file) as stream:
+    with byte_opener(part.file) as stream:
         if part.block is None:
             at = part.first
             stream.seek(at)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from dgpuhash.compression import compression_of, decompressed
+from dgpuhash.compression import compression_of, decompress
 from dgpuhash.errors import SequenceError, UnsupportedError
 from dgpuhash.kmer.sequences.ahead import ahead, threads_of_a_generator
 
@@ -127,7 +127,7 @@ def text_of(
         When the file cannot be read.
     """
     with ExitStack() as stack:
-        file = stack.enter_context(opened(name))
+        file = stack.enter_context(byte_opener(name))
         head, stream = _head_of(file)
         if summed is not None:
             thread = stack.enter_context(threads_of_a_generator(1, "dgpuhash-sum"))
@@ -159,7 +159,7 @@ def text_of(
             ) from error
 
 
-def opened(name: str) -> Any:
+def byte_opener(name: str) -> Any:
     """Return a function that opens the bytes of a file, a URL or standard input."""
     if name == STDIN:
         return nullcontext(sys.stdin.buffer)
@@ -232,9 +232,9 @@ def _head_of(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
 def _chunks(name: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
     kind = compression_of(head)
     if kind == "gzip":
-        yield from ahead(decompressed(stream, kind, CHUNK_NBYTES), "dgpuhash-gzip")
+        yield from ahead(decompress(stream, kind, CHUNK_NBYTES), "dgpuhash-gzip")
     elif kind is not None:
-        yield from decompressed(stream, kind, CHUNK_NBYTES)
+        yield from decompress(stream, kind, CHUNK_NBYTES)
     else:
         while chunk := stream.read(CHUNK_NBYTES):
             yield chunk

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 from dgpuhash.compression import compression_of, zlib
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.sequences.batches import SequenceBatch, batches_of_text
-from dgpuhash.kmer.sequences.files import CHUNK_NBYTES, opened, text_of
+from dgpuhash.kmer.sequences.files import CHUNK_NBYTES, byte_opener, text_of
 
 _HEAD_NBYTES = 2**16
 _BLOCK_HEAD = 18
@@ -72,7 +72,7 @@ def ranges_of(file: str, nbytes: int, *, whole: bool = False) -> list[TextRange]
     >>> [batch.letters.tobytes() for each in ranges for batch in batches_of_range(each, overlap=1)]
     [b'ACGTA', b'ACG', b'GG']
     """
-    with opened(file) as stream:
+    with byte_opener(file) as stream:
         if not stream.seekable():
             return [TextRange(file)]
         head = stream.read(_HEAD_NBYTES)
@@ -285,7 +285,7 @@ class _RangeText:
 
 def chunks_from(part: TextRange) -> Iterator[bytes]:
     """Yield the file's text from the range's first byte on."""
-    with opened(part.file) as stream:
+    with byte_opener(part.file) as stream:
         if part.block is None:
             stream.seek(part.first)
             while chunk := stream.read(CHUNK_NBYTES):

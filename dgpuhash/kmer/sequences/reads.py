@@ -22,7 +22,7 @@ from dgpuhash.kmer.sequences.batches import (
     read_sequences,
 )
 from dgpuhash.kmer.sequences.borders import Cut, text_of_cut
-from dgpuhash.kmer.sequences.files import opened
+from dgpuhash.kmer.sequences.files import byte_opener
 from dgpuhash.kmer.sequences.mates import check_mates
 from dgpuhash.kmer.sequences.ranges import TextRange, ranges_of, text_of_range
 
@@ -95,7 +95,7 @@ class ReadReads:
 
     def __reduce__(self) -> Any:
         # Sizes travel, and not where each read begins, and which number it has.
-        return _unpacked, (_packed(self.reads), _packed(self.mates), self.consumed)
+        return _unpack, (_pack(self.reads), _pack(self.mates), self.consumed)
 
 
 class FilePlan(NamedTuple):
@@ -134,18 +134,18 @@ def _size_of(file: str) -> int | None:
         return None
 
 
-def planned(file: str, batch_letters: int, paired: bool) -> FilePlan:
+def plan_ranges(file: str, batch_letters: int, paired: bool) -> FilePlan:
     """Return ranges of a file of one batch each, or of pairs with records to count."""
-    with opened(file) as stream:
+    with byte_opener(file) as stream:
         nbytes = stream.seek(0, os.SEEK_END) if stream.seekable() else 0
     ranges = ranges_of(file, batch_letters, whole=True)
     # FASTQ has a quality for each letter.
     text_nbytes = batch_letters * (2 if ranges[0].kind == "@" else 1)
     wanted = max(COUNTED_NBYTES, text_nbytes) if paired else text_nbytes
-    return FilePlan(_joined(ranges, -(-wanted // batch_letters)), nbytes, text_nbytes)
+    return FilePlan(_join_ranges(ranges, -(-wanted // batch_letters)), nbytes, text_nbytes)
 
 
-def _joined(ranges: list[TextRange], n: int) -> list[TextRange]:
+def _join_ranges(ranges: list[TextRange], n: int) -> list[TextRange]:
     """Return ranges that join n neighbouring ones each."""
     firsts = ranges[::n]
     lasts = [each.first for each in firsts[1:]] + [-1]
@@ -285,11 +285,11 @@ def _batch_of(
         names = ("qualities", "mate_qualities")
         beside = {name: side.qualities for name, side in zip(names, sides, strict=False)}
     # Names of mates are not written.
-    mates = None if second is None else _kept(second, kept if kept == "letters" else "sizes")
-    return [(arrays, beside), ReadReads(_kept(first, kept), mates, consumed)]
+    mates = None if second is None else _client_part(second, kept if kept == "letters" else "sizes")
+    return [(arrays, beside), ReadReads(_client_part(first, kept), mates, consumed)]
 
 
-def _kept(batch: SequenceBatch, kept: str) -> SequenceBatch:
+def _client_part(batch: SequenceBatch, kept: str) -> SequenceBatch:
     """Return the part of a batch for the client."""
     if kept == "letters":
         return batch
@@ -300,7 +300,7 @@ def _kept(batch: SequenceBatch, kept: str) -> SequenceBatch:
     return made
 
 
-def _packed(batch: SequenceBatch | None) -> Any:
+def _pack(batch: SequenceBatch | None) -> Any:
     """Return the part of a batch to send."""
     if batch is None or len(batch.letters) or batch.qualities is not None or not len(batch):
         return batch
@@ -309,7 +309,7 @@ def _packed(batch: SequenceBatch | None) -> Any:
     return batch.file, *sizes, batch.names, first, step if len(batch) > 1 else 1
 
 
-def _unpacked(reads: Any, mates: Any, consumed: int) -> ReadReads:
+def _unpack(reads: Any, mates: Any, consumed: int) -> ReadReads:
     return ReadReads(_batch_unpacked(reads), _batch_unpacked(mates), consumed)
 
 

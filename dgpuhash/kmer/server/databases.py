@@ -20,7 +20,7 @@ from dgpuhash.kmer.loading import load_index
 from dgpuhash.kmer.minimizers.rule import MinimizerRule
 from dgpuhash.kmer.rule import Batch, Rule
 from dgpuhash.kmer.server.protocol import Arrays, Message
-from dgpuhash.kmer.sketches.candidates import TopLists, concatenated
+from dgpuhash.kmer.sketches.candidates import TopLists, concatenate_candidates
 from dgpuhash.kmer.sketches.rule import SketchRule
 from dgpuhash.typing import Device, IndexMode
 
@@ -262,7 +262,7 @@ def _bits(packed: np.ndarray, n: int) -> np.ndarray:
 def _arrays_of(answer: Any) -> dict[str, np.ndarray]:
     """Return the arrays of calls with their minimizers, or of candidates."""
     if isinstance(answer, list) and (not answer or isinstance(answer[0], TopLists)):
-        top = concatenated(backends.get("cpu"), answer)
+        top = concatenate_candidates(backends.get("cpu"), answer)
         return {each.name: getattr(top, each.name) for each in fields(top)}
     arrays: dict[str, np.ndarray] = {}
     calls: Calls = answer

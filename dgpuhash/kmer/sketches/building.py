@@ -47,7 +47,7 @@ def are_few(rows: int, table: MultiMap) -> bool:
 def append(
     table: MultiMap, found: Iterable[tuple[Any, Any]], settings: SketchSettings, dropped: HashSet
 ) -> None:
-    """Add features and locations to a table in place, as `stored` does."""
+    """Add features and locations to a table in place, as `extend` does."""
     for features, locations in found:
         if len(dropped):
             stays = ~dropped.contains(features)
@@ -59,7 +59,7 @@ def append(
             dropped.insert(over)
 
 
-def stored(
+def extend(
     backend: Backend,
     table: MultiMap,
     found: Iterable[tuple[Any, Any]],

@@ -162,7 +162,7 @@ def calls_of(
     return made
 
 
-def concatenated(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
+def concatenate_candidates(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
     """Return the candidates of two sets of reads concatenated."""
     if len(parts) == 1:
         return parts[0]
@@ -172,7 +172,7 @@ def concatenated(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
     )
 
 
-def merged(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
+def merge_candidates(backend: Backend, parts: Sequence[TopLists]) -> TopLists:
     """Return the best candidates of reads over all parts of the targets.
 
     Of each taxon it is the one with most hits, of these that with the lowest target; then those

@@ -139,7 +139,7 @@ class SketchIndex(LocalIndex):
                 accessions=accessions, allow_unplaced=allow_unplaced, progress=progress,
                 **settings,
             )  # fmt: skip
-        return cls._built(
+        return cls._build(
             references, taxonomy=taxonomy, device=device, accessions=accessions,
             allow_unplaced=allow_unplaced, progress=progress, settings=settings,
         )  # fmt: skip
@@ -180,7 +180,7 @@ class SketchIndex(LocalIndex):
         >>> SketchIndex.estimate(fasta).distinct
         16
         """
-        return cls._estimated(
+        return cls._estimate(
             references, quick=quick, device=device, client=client, mode=mode, settings=settings
         )
 

@@ -37,13 +37,13 @@ class DistributedSketchIndex(WorkerIndex):
         workers = self._workers
         least = -(-self.settings.cap // len(parts))
         crowded = workers.submit(
-            united, [workers.submit(features_with, part, least) for part in parts]
+            unite_features, [workers.submit(features_with, part, least) for part in parts]
         )
         counts = workers.submit(
-            stacked, [workers.submit(counts_in, part, crowded) for part in parts]
+            stack_counts, [workers.submit(counts_in, part, crowded) for part in parts]
         )
         return [
-            workers.submit(limited, rule, part, at, crowded, counts)
+            workers.submit(limit_part, rule, part, at, crowded, counts)
             for at, part in enumerate(parts)
         ]
 
@@ -78,7 +78,7 @@ def features_with(part: SketchPart, least: int) -> np.ndarray:
     return backend.to_host(features[offsets[1:] - offsets[:-1] >= least])
 
 
-def united(features: list[np.ndarray]) -> np.ndarray:
+def unite_features(features: list[np.ndarray]) -> np.ndarray:
     """Return the union of features, ascending."""
     return np.unique(np.concatenate(features))
 
@@ -90,12 +90,12 @@ def counts_in(part: SketchPart, features: np.ndarray) -> np.ndarray:
     return backend.to_host(counts).astype(np.int64, copy=False)
 
 
-def stacked(counts: list[np.ndarray]) -> np.ndarray:
+def stack_counts(counts: list[np.ndarray]) -> np.ndarray:
     """Return counts of parts as rows of an array."""
     return np.stack(counts)
 
 
-def limited(
+def limit_part(
     rule: SketchRule, part: SketchPart, at: int, crowded: np.ndarray, counts: np.ndarray
 ) -> SketchPart:
     """Return a part with crowded features cut to the locations left by earlier parts."""

@@ -25,8 +25,8 @@ from dgpuhash.kmer.sketches.candidates import (
     TargetLineages,
     TopLists,
     calls_of,
-    concatenated,
-    merged,
+    concatenate_candidates,
+    merge_candidates,
 )
 from dgpuhash.kmer.sketches.reads import SketchedReads, candidates_of, sketched
 from dgpuhash.kmer.sketches.settings import CallOptions, SketchSettings
@@ -164,7 +164,7 @@ class SketchRule(Rule):
             table = table.copy()
             building.append(table, counted(), self.settings, dropped)
         else:
-            table = building.stored(self.backend, table, counted(), self.settings, dropped)
+            table = building.extend(self.backend, table, counted(), self.settings, dropped)
         return SketchPart(table, found, dropped)
 
     def part_of_run(self, run: TargetRun, letters: int, before: Any) -> SketchPart:
@@ -216,7 +216,7 @@ class SketchRule(Rule):
             else:
                 # This one and all others at once.
                 pairs = chain.from_iterable(starmap(moved, chain([(rule, part)], parts)))
-                table = building.stored(self.backend, table, pairs, self.settings, made.dropped)
+                table = building.extend(self.backend, table, pairs, self.settings, made.dropped)
         table = table.copy() if table is first.table else table
         # What a later one dropped, those before may have had.
         if len(made.dropped):
@@ -250,19 +250,19 @@ class SketchRule(Rule):
         self, part: Part, arrays: Sequence[Any], query: SketchQuery
     ) -> Iterator[TopLists]:
         """Yield the best candidates of a batch, some reads at a time; errors as `reads_of`."""
-        for reads in self._sketched(arrays, query):
+        for reads in self._sketch(arrays, query):
             hits, places = part.table.find(reads.features)
             yield from candidates_of(
                 self.backend, hits, places, reads, self.lineages, query.options, runs=query.runs
             )
 
-    def _sketched(self, arrays: Sequence[Any], query: SketchQuery) -> Iterator[SketchedReads]:
+    def _sketch(self, arrays: Sequence[Any], query: SketchQuery) -> Iterator[SketchedReads]:
         sides = reads_of(self.backend, arrays)
         return sketched(self.backend, self.settings, sides, query.options)
 
     def deal(self, batch: Batch, query: Any, n: int) -> list[Any]:
         """Return the features of a batch for each of n parts, and the state for `call`."""
-        sketches = list(self._sketched(batch[0], query))
+        sketches = list(self._sketch(batch[0], query))
         if query.by_targets:
             return [sketches, None]
         none, xp = np.iinfo(self.settings.feature).max, self.backend.xp
@@ -290,7 +290,7 @@ class SketchRule(Rule):
     def call(self, rest: Any, found: list[Any], query: Any) -> Any:
         """Return the calls of a batch, or its candidates, from the results of all parts."""
         if query.by_targets:
-            tops = [merged(self.backend, each) for each in zip(*found, strict=True)]
+            tops = [merge_candidates(self.backend, each) for each in zip(*found, strict=True)]
             return self._called(tops, query)
         backend, xp, tops = self.backend, self.backend.xp, []
         for (reads, rows, n), *answers in zip(rest, *found, strict=True):
@@ -307,7 +307,7 @@ class SketchRule(Rule):
         return self._called(tops, query)
 
     def _candidates(self, hits: Any, places: Any, reads: SketchedReads, query: Any) -> TopLists:
-        return concatenated(self.backend, list(candidates_of(
+        return concatenate_candidates(self.backend, list(candidates_of(
             self.backend, hits, places, reads, self.lineages, query.options, runs=query.runs
         )))  # fmt: skip
 

@@ -149,7 +149,7 @@ def taxa_from(header: Mapping[str, Any], buffers: Buffers) -> Taxa:
 _REMEDY = "they are of two taxonomies; build both with one"
 
 
-def united(one: Taxa, other: Taxa) -> Taxa:
+def unite_taxa(one: Taxa, other: Taxa) -> Taxa:
     """Return the union of taxa, numbered as in a taxonomy with all of them.
 
     Raises

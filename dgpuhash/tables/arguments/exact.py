@@ -96,12 +96,12 @@ def _as_float(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any, 
         fits = xp.isfinite(wide) & (wide < float_bound(source))
         return made, fits & (xp.where(fits, wide, 0.0).astype(source) == values)
     if source.kind == "f" and source.itemsize > target.itemsize:
-        wide = _widened(values)
-        return made, (_widened(made) == wide) | xp.isnan(wide)
+        wide = _widen(values)
+        return made, (_widen(made) == wide) | xp.isnan(wide)
     return made, None
 
 
-def _widened(values: Any) -> Any:
+def _widen(values: Any) -> Any:
     """Return floats as float64, or wider ones unchanged."""
     return values if values.dtype.itemsize >= 8 else as_float(values, np.dtype(np.float64))
 
@@ -113,7 +113,7 @@ def _as_integer(values: Any, target: np.dtype[Any], xp: ModuleType) -> tuple[Any
     low, high = (0, 1) if target.kind == "b" else (np.iinfo(target).min, np.iinfo(target).max)
     low, high = int(low), int(high)
     if source.kind == "f":
-        wide = _widened(values)
+        wide = _widen(values)
         valid = (xp.floor(wide) == wide) & (wide >= float(low)) & (wide < float(high + 1))
         return xp.where(valid, wide, wide.dtype.type(0)).astype(target), valid
     own, valid = np.iinfo(source), None

@@ -28,7 +28,7 @@ PREFIX = struct.Struct("<8sII16s")
 ALIGNMENT = 64
 
 
-def described(name: str, nbytes: int, digest: str) -> dict[str, Any]:
+def buffer_entry(name: str, nbytes: int, digest: str) -> dict[str, Any]:
     """Return the manifest entry of a buffer with a digest from `with_digests`."""
     return {"name": name, "nbytes": nbytes, CHECKSUMS[VERSION][0]: digest}
 
@@ -43,7 +43,7 @@ def head_of(
     header : mapping
         What JSON can hold.
     buffers : sequence of mappings
-        As `described` returns them.
+        As `buffer_entry` returns them.
     version : int
         `VERSION` or `LATER_VERSION`.
     """
@@ -88,27 +88,27 @@ def read_head(
         )
     checksums = CHECKSUMS[version]
     if length > min(_LONGEST_MANIFEST, nbytes - PREFIX.size):
-        raise damaged(name, f"a manifest of {length:,} bytes cannot be in {nbytes:,} bytes")
+        raise damage_error(name, f"a manifest of {length:,} bytes cannot be in {nbytes:,} bytes")
     text = file.read(length)
     if digest_of(text) != digest:
-        raise damaged(name, "the checksum of its manifest is wrong")
+        raise damage_error(name, "the checksum of its manifest is wrong")
     try:
         manifest = json.loads(text)
         header, entries = manifest["header"], manifest["buffers"]
         sizes = [(entry["name"], entry["nbytes"], entry[checksums[0]]) for entry in entries]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise damaged(name, f"its manifest cannot be read ({error!r})") from error
+        raise damage_error(name, f"its manifest cannot be read ({error!r})") from error
     if not isinstance(header, dict) or len({str(name) for name, _, _ in sizes}) != len(sizes):
-        raise damaged(name, "its manifest is malformed")
+        raise damage_error(name, "its manifest is malformed")
     position = PREFIX.size + length
     for buffer, size, checksum in sizes:
         if type(buffer) is not str or type(size) is not int or type(checksum) is not str:
-            raise damaged(name, "its manifest is malformed")
+            raise damage_error(name, "its manifest is malformed")
         if not 0 <= size <= nbytes:
-            raise damaged(name, f"buffer {buffer!r} claims {size:,} of {nbytes:,} bytes")
+            raise damage_error(name, f"buffer {buffer!r} claims {size:,} of {nbytes:,} bytes")
     end = places_of(position, [size for _, size, _ in sizes])[-1]
     if end != nbytes:
-        raise damaged(name, f"it should be {end:,} bytes long and is {nbytes:,}")
+        raise damage_error(name, f"it should be {end:,} bytes long and is {nbytes:,}")
     return header, entries, position, checksums
 
 
@@ -142,9 +142,9 @@ def interpreting(
         if isinstance(error, DgpuhashError) and not isinstance(error, own):
             raise
         name = os.fspath(path)
-        raise damaged(name, f"its content cannot be read ({error!r})") from error
+        raise damage_error(name, f"its content cannot be read ({error!r})") from error
 
 
-def damaged(name: str, why: str) -> FormatError:
+def damage_error(name: str, why: str) -> FormatError:
     """Return the error for a damaged file."""
     return FormatError(f"{name} is damaged: {why}; save the table again or restore a backup")

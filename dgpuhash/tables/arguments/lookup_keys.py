@@ -119,7 +119,7 @@ def as_lookup_keys(
     host = one_dimension(taken.data, what, dtype)
     if not len(host):
         return LookupKeys(host_as_device_array(backend, np.zeros(0, dtype), dtype), 0)
-    asked = _held(np, *_of_values(host, dtype, what))
+    asked = _hold(np, *_of_values(host, dtype, what))
     rows = None if asked.rows is None else backend.from_host(asked.rows)
     return LookupKeys(host_as_device_array(backend, asked.keys, dtype), asked.count, rows)
 
@@ -156,8 +156,8 @@ def _of_array(
     if source.kind in "mM":
         units = unit_of(source), unit_of(dtype)
         ints, valid = convert_times(array.view(np.int64), *units, backend.xp)
-        return _held(backend.xp, ints.view(carried), valid)
-    return _held(backend.xp, *cast_exactly(array, target, backend.xp))
+        return _hold(backend.xp, ints.view(carried), valid)
+    return _hold(backend.xp, *cast_exactly(array, target, backend.xp))
 
 
 def _of_values(host: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.ndarray, Any]:
@@ -174,7 +174,7 @@ def _of_values(host: np.ndarray, dtype: np.dtype[Any], what: str) -> tuple[np.nd
     return made, held
 
 
-def _held(xp: Any, keys: Any, valid: Any) -> LookupKeys:
+def _hold(xp: Any, keys: Any, valid: Any) -> LookupKeys:
     rows = None if valid is None else xp.flatnonzero(valid)
     if rows is None or len(rows) == len(keys):
         return LookupKeys(keys, len(keys))

@@ -97,8 +97,8 @@ def dtype_for(objects: np.ndarray, what: str) -> np.dtype[Any]:
             return dtype
     numbers = [one for one in objects if isinstance(one, int | np.integer)]
     for one in numbers:
-        if dtypes <= {_INT64, _UINT64, _FLOAT64} and _rounded(one) != int(one):
-            raise _beside(what, one, _rounded(one))
+        if dtypes <= {_INT64, _UINT64, _FLOAT64} and _round(one) != int(one):
+            raise _beside(what, one, _round(one))
     raise KeyTypeError(
         f"{what} hold values without a common dtype ({', '.join(sorted(map(str, dtypes)))}); "
         "pass an array of one dtype"
@@ -123,7 +123,7 @@ def objects_as_dtype(objects: np.ndarray, dtype: np.dtype[Any], what: str) -> np
         row = int(missing.argmax())
         one = objects[row]
         if dtype.kind == "f" and isinstance(one, int | np.integer):
-            raise _beside(what, one, _rounded(one, dtype))
+            raise _beside(what, one, _round(one, dtype))
         raise KeyTypeError(
             f"{what} hold {one!r} at position {row}, which {dtype} cannot represent; leave it out, "
             "or make the table with another dtype (.astype would change or refuse it)"
@@ -208,7 +208,7 @@ def _integer(one: int) -> tuple[np.dtype[Any] | None, Any]:
         return _INT64, one
     if 0 <= one < 2**64:
         return _UINT64, one
-    real = _rounded(one)
+    real = _round(one)
     return (_FLOAT64, real) if real == one else (None, None)
 
 
@@ -231,7 +231,7 @@ def _time(one: Any, row: int, what: str) -> tuple[np.dtype[Any], Any]:
     return plain.dtype, plain
 
 
-def _rounded(one: Any, dtype: np.dtype[Any] = _FLOAT64) -> float:
+def _round(one: Any, dtype: np.dtype[Any] = _FLOAT64) -> float:
     try:
         with np.errstate(over="ignore"):
             return float(dtype.type(float(one)))

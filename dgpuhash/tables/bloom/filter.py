@@ -362,7 +362,7 @@ class BloomFilter(Keyed):
         return made
 
     @classmethod
-    def _checked(cls, spec: TableSpec) -> TableSpec:
+    def _check_spec(cls, spec: TableSpec) -> TableSpec:
         FilterSize.of(spec)
         return spec
 

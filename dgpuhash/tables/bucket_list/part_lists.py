@@ -11,7 +11,7 @@ import numpy as np
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.tables.bucket_list.grouping import GroupedBatch
 from dgpuhash.tables.bucket_list.pool import LONGEST_RUN, ListNumberRange, ValueLists, check_slots
-from dgpuhash.tables.bucket_list.streaming import kept
+from dgpuhash.tables.bucket_list.streaming import select_keys
 from dgpuhash.tables.open_addressing.growth import Storage
 from dgpuhash.tables.open_addressing.slots import SETTLED_ROWS, Slots
 
@@ -122,7 +122,7 @@ def settle_parts(
     long: list[GroupedBatch] = []
     filled: PartLists | None = None
     fill: SortedFill | None = None
-    for batches, share in _sampled(parts, n_parts, _SAMPLED_VALUES[backend.name]):
+    for batches, share in _sample_parts(parts, n_parts, _SAMPLED_VALUES[backend.name]):
         if filled is None:
             if not batches:
                 break
@@ -152,7 +152,7 @@ def settle_parts(
     return store, long
 
 
-def _sampled(
+def _sample_parts(
     parts: Iterable[GroupedBatch], n_parts: int, least: int
 ) -> Iterator[tuple[list[GroupedBatch], float]]:
     """Yield a sample of parts with its share of all, then part by part."""
@@ -176,7 +176,7 @@ def _with_short_runs(
     for row in backend.to_host(backend.xp.flatnonzero(lengths > LONGEST_RUN)).tolist():
         first, end = backend.to_host(batch.starts[row : row + 2]).tolist()
         long.append(GroupedBatch(batch.keys[row : row + 1], None, batch.values[first:end]))
-    return kept(backend, batch, lambda _, lengths: lengths <= LONGEST_RUN)
+    return select_keys(backend, batch, lambda _, lengths: lengths <= LONGEST_RUN)
 
 
 class PartLists:

@@ -131,7 +131,7 @@ class AppendPlan:
         return int(self.records[-1])
 
     @property
-    def numbered(self) -> int:
+    def handles_in_use(self) -> int:
         """The handles in use after the append."""
         return int(self.numbers[-1])
 
@@ -210,7 +210,7 @@ class ValueLists:
             ("_handles", self._numbered),
             ("_records", self._recorded),
         ):
-            setattr(made, name, _resized(self._backend, getattr(self, name), used, used))
+            setattr(made, name, _resize(self._backend, getattr(self, name), used, used))
         return made
 
     def settle(self, values: Any, starts: Any, runs: int, room: int = 0) -> Any:
@@ -332,7 +332,7 @@ class ValueLists:
 
         If not, all lists have to be settled anew.
         """
-        return self._settled + plan.numbered <= self._numbering.span
+        return self._settled + plan.handles_in_use <= self._numbering.span
 
     def appending(self, plan: AppendPlan, values: Any) -> PreparedAppend:
         """Prepare the append of the runs of `values`.
@@ -344,13 +344,13 @@ class ValueLists:
         for name, end, used in (
             ("_pool", plan.end, self._used),
             ("_records", plan.recorded, self._recorded),
-            ("_handles", plan.numbered, self._numbered),
+            ("_handles", plan.handles_in_use, self._numbered),
         ):
             held = getattr(self, name)
             if end > len(held):
                 room = max(end, len(held) * 3 // 2)
-                setattr(made, name, _resized(self._backend, held, used, room))
-        made._used, made._recorded, made._numbered = plan.end, plan.recorded, plan.numbered
+                setattr(made, name, _resize(self._backend, held, used, room))
+        made._used, made._recorded, made._numbered = plan.end, plan.recorded, plan.handles_in_use
         made.appended = self.appended + len(values)
         made.compact = False
         backend, runs = self._backend, len(plan.handles)
@@ -478,7 +478,7 @@ def check_slots(slots: int) -> None:
         )
 
 
-def _resized(backend: Backend, array: Any, used: int, room: int) -> Any:
+def _resize(backend: Backend, array: Any, used: int, room: int) -> Any:
     made = backend.empty((room, *array.shape[1:]), array.dtype)
     made[:used] = array[:used]
     return made

@@ -17,7 +17,7 @@ from dgpuhash.tables.bucket_list import table as bucket_list
 from dgpuhash.tables.bucket_list.grouping import GroupedBatch, group_by_key
 from dgpuhash.tables.bucket_list.part_lists import settle_parts
 from dgpuhash.tables.bucket_list.pool import NO_VALUES, ValueLists, list_numbers
-from dgpuhash.tables.bucket_list.streaming import DealtPairs, Keep, grouped_parts, kept
+from dgpuhash.tables.bucket_list.streaming import DealtPairs, Keep, grouped_parts, select_keys
 from dgpuhash.tables.bucket_list.table import OpenedBatch
 from dgpuhash.tables.bucket_list.values import KeyedListStore
 from dgpuhash.tables.commit import assigner
@@ -131,7 +131,7 @@ class ListStorage(KeyedListStore):
             cut = None if cap is None else cap.cut
             parts = grouped_parts(backend, dealt, seed, cut)
             if keep is not None:
-                parts = (kept(backend, part, keep) for part in parts)
+                parts = (select_keys(backend, part, keep) for part in parts)
             self._known_size = None
             n_parts, rows = 2**dealt.bits, dealt.rows
             self._keys, long = settle_parts(self._keys, self._lists, parts, n_parts, rows)
@@ -232,10 +232,10 @@ class ListStorage(KeyedListStore):
             files=("device/auto_lists.cuh",), table=table, layout=layout, storage=storage
         )
 
-    def cleared(self) -> ListStorage:
+    def empty_in_place(self) -> ListStorage:
         """Return an empty store in this one's memory; `fill` makes it usable."""
         made = copy.copy(self)
-        made._keys, made._lists = self._keys.cleared(), self._lists.emptied()
+        made._keys, made._lists = self._keys.empty_in_place(), self._lists.emptied()
         made._payload, made._known_size = self._no_payload(), 0
         return made
 
@@ -346,7 +346,7 @@ class Cap:
         if not len(over):
             return opened
         stored, _ = lists.gather(handles[over], entries)
-        merged, n_stored = self._merged(batch, stored, counts[over], lengths[over], over)
+        merged, n_stored = self._merge(batch, stored, counts[over], lengths[over], over)
         changed = xp.flatnonzero(n_stored < self.most)
         places, offsets = _places(self._backend, starts[rest], lengths[rest])
         rows = xp.concatenate([rest, over[changed]])
@@ -365,7 +365,7 @@ class Cap:
         replaced = int(counts[over[changed]].sum())
         return OpenedBatch(left, made, left_entries, opened.new, replaced)
 
-    def _merged(
+    def _merge(
         self, batch: GroupedBatch, stored: Any, counts: Any, lengths: Any, over: Any
     ) -> tuple[Any, Any]:
         """Return the smallest values of some keys, concatenated by key.

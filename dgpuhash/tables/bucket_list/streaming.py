@@ -148,14 +148,14 @@ class DealtPairs:
         size = 0
         for keys, values in shares:
             if gathered and most is not None and size + len(keys) > most:
-                yield self._joined(gathered)
+                yield self._join(gathered)
                 gathered, size = [], 0
             gathered.append((keys, values))
             size += len(keys)
         if gathered:
-            yield self._joined(gathered)
+            yield self._join(gathered)
 
-    def _joined(self, shares: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    def _join(self, shares: list[tuple[Any, Any]]) -> tuple[Any, Any]:
         if len(shares) == 1:
             return shares[0]
         keys, values = zip(*shares, strict=True)
@@ -230,7 +230,7 @@ def _in_order(backend: Backend, batch: GroupedBatch, seed: int) -> GroupedBatch:
     return GroupedBatch(batch.keys[order], ends, batch.values[places], by_hash=True)
 
 
-def kept(backend: Backend, batch: GroupedBatch, keep: Keep) -> GroupedBatch:
+def select_keys(backend: Backend, batch: GroupedBatch, keep: Keep) -> GroupedBatch:
     """Return a batch with the keys selected by `keep`."""
     xp, starts = backend.xp, batch.starts
     if not len(batch.keys):

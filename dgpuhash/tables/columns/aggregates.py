@@ -93,7 +93,7 @@ def reduce_groups(
         totals.append(backend.full(shape, 2**64 - 1 if column.fold == "least" else 0, np.uint64))
     if groups and columns:
         _launch(backend, plan, codes, groups, columns, totals)
-    return [_combined(backend, each, fold) for each, fold in zip(totals, folds, strict=True)]
+    return [_combine(backend, each, fold) for each, fold in zip(totals, folds, strict=True)]
 
 
 def _compensating(column: ColumnReduction) -> ColumnReduction:
@@ -134,14 +134,14 @@ def reduce_keys(
     each column.
     """
     stored = _in_records(columns)
-    table = _added(backend, bits, estimate, [each for _, each in stored])
+    table = _aggregates_table(backend, bits, estimate, [each for _, each in stored])
     first_rows = table.first_rows(len(bits))
     keys, words = table.totals(bits, first_rows, len(stored))
     totals: list[Any] = [None] * len(columns)
     for (place, column), found in zip(stored, words, strict=True):
         if column.fold == "excess":
             pair = backend.xp.stack([totals[place], found], axis=1)
-            totals[place] = _combined(backend, pair[None], columns[place].fold)
+            totals[place] = _combine(backend, pair[None], columns[place].fold)
         else:
             totals[place] = found
     return first_rows, keys, totals
@@ -161,7 +161,7 @@ def _in_records(columns: Sequence[ColumnReduction]) -> list[tuple[int, ColumnRed
     return [*stored, *others]
 
 
-def _added(
+def _aggregates_table(
     backend: Backend, bits: Any, estimate: DistinctEstimate, columns: Sequence[ColumnReduction]
 ) -> GroupTable:
     """Return a table of the keys with the aggregated columns."""
@@ -292,17 +292,17 @@ def _launch(
         )  # fmt: skip
 
 
-def _combined(backend: Backend, totals: Any, fold: str) -> Any:
+def _combine(backend: Backend, totals: Any, fold: str) -> Any:
     """Return the aggregates of all segments, combined in segment order."""
     if fold == "compensated":
         if backend.name == "cpu":
-            return _compensated(totals.view(np.float64)).view(np.uint64)
-        sums, excess = _settled(backend, totals)
+            return _compensated_sums(totals.view(np.float64)).view(np.uint64)
+        sums, excess = _settle(backend, totals)
         return (sums - excess).view(np.uint64)
     if fold == "pair":
         if backend.name == "cpu":
-            return _paired(totals.view(np.float64)).view(np.uint64)
-        return backend.xp.stack(_settled(backend, totals), axis=1).view(np.uint64)
+            return _sum_pairs(totals.view(np.float64)).view(np.uint64)
+        return backend.xp.stack(_settle(backend, totals), axis=1).view(np.uint64)
     if len(totals) == 1:
         return totals[0]
     if fold == "sum":
@@ -313,7 +313,7 @@ def _combined(backend: Backend, totals: Any, fold: str) -> Any:
     return totals.min(axis=0) if fold == "least" else totals.max(axis=0)
 
 
-def _compensated(totals: np.ndarray) -> np.ndarray:
+def _compensated_sums(totals: np.ndarray) -> np.ndarray:
     """Return compensated sums over all segments, equal to pandas'.
 
     Each segment has a sum, and the excess of this sum over the exact one.
@@ -329,7 +329,7 @@ def _compensated(totals: np.ndarray) -> np.ndarray:
     return sums
 
 
-def _paired(totals: np.ndarray) -> np.ndarray:
+def _sum_pairs(totals: np.ndarray) -> np.ndarray:
     """Return the sums of all segments, and their rounding errors (Knuth 1969)."""
     sums, excess = totals[0, :, 0], totals[0, :, 1]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -342,7 +342,7 @@ def _paired(totals: np.ndarray) -> np.ndarray:
     return np.stack([sums, excess], axis=1)
 
 
-def _settled(backend: Backend, totals: Any) -> tuple[Any, Any]:
+def _settle(backend: Backend, totals: Any) -> tuple[Any, Any]:
     """Return sums of a GPU's segments, and their accumulated rounding errors.
 
     Sums of segments are added up as rows are.

@@ -195,7 +195,7 @@ class DenseKeys:
                 return None
         return cls(numbers, leasts, spans)
 
-    def numbered(self, *, of_rows: bool = True) -> tuple[Any, Any]:
+    def numbers(self, *, of_rows: bool = True) -> tuple[Any, Any]:
         """Return the number of each row's key, and the first row of each key.
 
         Keys are numbered in order of first appearance. Without `of_rows` the first is None.
@@ -203,7 +203,7 @@ class DenseKeys:
         return self.numbered_slots(of_rows=of_rows)[1:]
 
     def numbered_slots(self, *, of_rows: bool) -> tuple[Any, Any, Any]:
-        """Return a slot for each key with its number, and the result of `numbered`.
+        """Return a slot for each key with its number, and the result of `numbers`.
 
         Slots without a key are -1, and so is one more slot at the end.
         """
@@ -299,13 +299,13 @@ class DirectKeys:
 
     def first_rows(self) -> Any:
         """Return the first row (int64) of each key, in order."""
-        return self._dense.numbered(of_rows=False)[1]
+        return self._dense.numbers(of_rows=False)[1]
 
-    def numbered(self) -> tuple[DirectTable, Any, Any]:
+    def numbers(self) -> tuple[DirectTable, Any, Any]:
         """Return the table of the keys' numbers, the first rows, and the rows' numbers."""
         slots, numbers, first_rows = self._dense.numbered_slots(of_rows=True)
         return DirectTable(self._least, slots), first_rows, numbers
 
     def grouped(self, words: Any) -> tuple[DirectTable, Any]:
         """Return the table of the keys' numbers, and the rows' numbers."""
-        return self.numbered()[::2]
+        return self.numbers()[::2]

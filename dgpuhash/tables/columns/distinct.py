@@ -156,7 +156,7 @@ class DistinctKeys:
     bits : array of uint32 or uint64
         Canonical key words.
     numbered, grouped : bool
-        Whether `numbered`, or `grouped`, will be called.
+        Whether `numbers`, or `grouped`, will be called.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class DistinctKeys:
             return self._first_rows
         return self._table.first_rows(self._rows)
 
-    def numbered(self) -> tuple[GroupTable, Any, Any]:
+    def numbers(self) -> tuple[GroupTable, Any, Any]:
         """Return the table with numbers for first rows, the first rows, and codes.
 
         This object cannot be used afterwards.
@@ -227,7 +227,7 @@ class DistinctKeys:
         `bits` are the same keys. This object cannot be used afterwards.
         """
         if self._slots is not None or len(self) == self._rows:
-            return self.numbered()[::2]
+            return self.numbers()[::2]
         self._table.enumerate()
         return self._table, self._table.find(bits)
 
@@ -276,7 +276,7 @@ class Factorization:
         self.table: GroupTable | DirectTable
         self.first_rows: Any
         self.codes: Any
-        self.table, self.first_rows, self.codes = distinct_keys(backend, bits, estimate).numbered()
+        self.table, self.first_rows, self.codes = distinct_keys(backend, bits, estimate).numbers()
 
     def __len__(self) -> int:
         return len(self.first_rows)

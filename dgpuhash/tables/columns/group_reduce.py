@@ -102,7 +102,7 @@ def group_reduce(
     (array([2.5, 2.5]), array([b'z', b'y'], dtype='|S1'))
     """
     named = values if isinstance(values, Mapping) else {None: values}
-    wanted = _wanted(named, how, isinstance(values, Mapping))
+    wanted = _requested_reductions(named, how, isinstance(values, Mapping))
     taken = {name: as_argument(named[name], _title(name)) for name in wanted}
     others = [each.data for each in taken.values() if each.location is not None]
     grouped = GroupedKeys(keys, *others)
@@ -133,7 +133,7 @@ def _several(hows: Any) -> list[Any]:
     return list(hows) if isinstance(hows, Iterable) and not isinstance(hows, str) else [hows]
 
 
-def _wanted(
+def _requested_reductions(
     named: Mapping[Any, Any], how: str | Sequence[str] | Mapping[Any, Any], by_name: bool
 ) -> dict[Any, Any]:
     """Return the reductions requested for each column, after checks."""
@@ -238,7 +238,7 @@ class _Column:
             rows = totals.view(np.int64)
             return self._at(rows if how == "first" else rows - 1), dtype
         if how in ("min", "max"):
-            return self._ranked(totals, how), dtype
+            return self._rank(totals, how), dtype
         if how == "sum" and dtype.kind != "f":
             whole: np.dtype[Any] = np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
             return totals.view(whole), whole
@@ -260,7 +260,7 @@ class _Column:
             values.view(np.int64)[rows < 0] = np.iinfo(np.int64).min
         return values
 
-    def _ranked(self, ranks: Any, how: str) -> Any:
+    def _rank(self, ranks: Any, how: str) -> Any:
         """Return the values from order-preserving ranks, inverting the kernel's mapping.
 
         The initial rank, to which nothing was folded, becomes NaN or NaT.

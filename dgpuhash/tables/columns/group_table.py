@@ -164,7 +164,7 @@ class GroupTable:
 
         The returned array is int64, in order.
         """
-        members, first_rows = self._ranked(rows)
+        members, first_rows = self._rank(rows)
         self._run(kernel_named("group_number"), self._records, first_rows=(members,))
         return first_rows
 
@@ -178,7 +178,7 @@ class GroupTable:
 
     def first_rows(self, rows: int) -> Any:
         """Return the first rows (int64), which are below `rows`, in order."""
-        return self._ranked(rows)[1]
+        return self._rank(rows)[1]
 
     def codes(self, slots: Any) -> None:
         """Replace record positions in `slots` by the numbers of their keys."""
@@ -219,7 +219,7 @@ class GroupTable:
         )  # fmt: skip
         return keys, list(totals)
 
-    def _ranked(self, rows: int) -> tuple[Any, Any]:
+    def _rank(self, rows: int) -> tuple[Any, Any]:
         """Return the rank structure of the set of first rows, and its members.
 
         The members are in order.

@@ -61,11 +61,11 @@ def isin(values: KeysLike, keys: KeysLike) -> Array:
     array([False,  True])
     """
     met = to_common_dtype(values, keys, ("values", "keys"))
-    found = contained(met.backend, *met.words)
+    found = membership_mask(met.backend, *met.words)
     return met.taken.wrap(met.asked[0].by_row(found), np.dtype(bool))
 
 
-def contained(backend: Backend, probes: Any, keys: Any) -> Any:
+def membership_mask(backend: Backend, probes: Any, keys: Any) -> Any:
     """Return a mask of the words that are among other words."""
     if addresses_directly(backend, len(probes) + len(keys)):
         direct = DirectTable.set_of(keys, len(probes))

@@ -131,7 +131,7 @@ def pairs_of_words(backend: Backend, asked: Any, stored: Any, how: str) -> tuple
     if rows.one_row_each or how in ("semi", "anti"):
         numbers, *counted = rows.first(asked)
         if how in ("inner", "semi", "anti"):
-            return _selected(backend, numbers, *counted, alone=how == "anti")
+            return _select(backend, numbers, *counted, alone=how == "anti")
         pairs = row_numbers(backend, len(asked)), numbers
     else:
         numbers = rows.groups[0].find(asked)
@@ -188,7 +188,7 @@ class RowsByKey:
         """
         backend = self._backend
         if self.one_row_each:
-            rows, found = _selected(backend, *self.first(asked), named=named or valid is not None)
+            rows, found = _select(backend, *self.first(asked), named=named or valid is not None)
             if valid is None:
                 return rows, found
             kept = valid[rows]
@@ -232,7 +232,7 @@ def _renumbered_pairs(met: CommonKeys, pairs: tuple[Any, Any], how: str) -> tupl
     return xp.concatenate([rows, nobody]), xp.concatenate([partners, alone_right])
 
 
-def _selected(
+def _select(
     backend: Backend, partners: Any, counts: Any, segment_rows: int, *,
     alone: bool = False, named: bool = True,
 ) -> tuple[Any, Any]:  # fmt: skip

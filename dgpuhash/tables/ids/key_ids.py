@@ -27,7 +27,7 @@ from dgpuhash.tables.select import gather_rows
 from dgpuhash.tables.serialization import Buffers
 from dgpuhash.tables.stats import TableStats, format_bytes, html_table
 from dgpuhash.tables.store import IdStore
-from dgpuhash.tables.stores.method import resolved, store_for, table_spec
+from dgpuhash.tables.stores.method import resolve_spec, store_for, table_spec
 from dgpuhash.typing import Array, ArrayKind, Device, IdSettings, KeysLike, MethodSettings
 
 _BOOL, _INT64 = np.dtype(bool), np.dtype(np.int64)
@@ -292,12 +292,12 @@ class KeyIds(Keyed):
     @classmethod
     def _of(cls, spec: TableSpec, capacity: int, device: Device | None) -> Self:
         made = object.__new__(cls)
-        Keyed.__init__(made, resolved(spec), device)
+        Keyed.__init__(made, resolve_spec(spec), device)
         return made
 
     @classmethod
-    def _checked(cls, spec: TableSpec) -> TableSpec:
-        return resolved(spec)
+    def _check_spec(cls, spec: TableSpec) -> TableSpec:
+        return resolve_spec(spec)
 
     @property
     def _seed(self) -> int:

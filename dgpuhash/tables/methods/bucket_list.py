@@ -67,7 +67,7 @@ class BucketListStore(ListMethodStore):
         keys, values = self._in_order(words_of(bits), words_of(words))
         batch = PairBatch(keys, values, None, self._beside, payload)
         if self.table.blank:
-            self._append_to(self._sized(keys), batch, *then)
+            self._append_to(self._with_size(keys), batch, *then)
         else:
             self._append_watched(batch, *then)
 
@@ -117,7 +117,7 @@ class BucketListStore(ListMethodStore):
         except OutOfMemoryError:
             return keys, values
 
-    def _sized(self, keys: Any) -> GrowingLists:
+    def _with_size(self, keys: Any) -> GrowingLists:
         """Return an empty table sized for the first batch."""
         table, estimate = self.table, self._estimate(keys)
         if estimate.keys <= table.keys and estimate.slots <= len(table.pool):

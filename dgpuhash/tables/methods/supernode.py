@@ -150,7 +150,7 @@ class Supernode(ChainRecipe):
             self.replace(pool={**pool, "free": self.backend.xp.concatenate([pool["free"], more])})
         return super().sweep()
 
-    def reordered(self, keys: Any) -> tuple[Any, Any]:
+    def reorder(self, keys: Any) -> tuple[Any, Any]:
         """Return keys in the order of their combined buckets, and their rows (int64).
 
         DACHash's Algorithm 1, with places that are counted before rows move. Combined buckets are

@@ -18,7 +18,7 @@ from dgpuhash.tables.commit import BrokenSlots, assigner
 from dgpuhash.tables.open_addressing import cardinality
 from dgpuhash.tables.open_addressing.bulk_build import RegionBatch
 from dgpuhash.tables.open_addressing.extent import Extent
-from dgpuhash.tables.open_addressing.slots import GrowableSlots, LoadFactor, Slots, rehashed
+from dgpuhash.tables.open_addressing.slots import GrowableSlots, LoadFactor, Slots, rehash
 
 # Makes, from the mask of an insert and the slots that hold its keys, the steps that run in one call
 # with the change, before anyone sees new slots.
@@ -87,7 +87,7 @@ class BatchInserter:
         slots.erased_bound = slots.state().erased
         if slots.erased_bound > slots.slots // _ERASED_PART:
             try:
-                self._slots = rehashed(slots, slots.slots)
+                self._slots = rehash(slots, slots.slots)
             except OutOfMemoryError:
                 slots.erased_bound = 0
         return self.slots
@@ -237,7 +237,7 @@ class BatchInserter:
             size, grows = self._load.slots_after(size, state.occupied + new.most), True
             if rows < cardinality.LEAST_ROWS:
                 size = max(size, self._load.roomy_slots(new.most))
-        side = None if slots.blank else rehashed(slots, size)
+        side = None if slots.blank else rehash(slots, size)
         batch, generation = None, slots.generation
         if new.all or (not told and 2 * new.most > rows):
             there = side if side is not None else None if grows else slots
@@ -250,7 +250,7 @@ class BatchInserter:
                 )
         if side is None:
             # Allocated this late so that a GPU starts the first pass earlier.
-            side = rehashed(slots, size, filled=False) if grows else slots.lent()
+            side = rehash(slots, size, filled=False) if grows else slots.lent()
             side.reseed(generation)
         grown = GrowableSlots(side, self._load)
         if batch is not None:

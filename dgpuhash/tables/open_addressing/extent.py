@@ -53,7 +53,7 @@ class Extent(NamedTuple):
         buckets = -(-wanted // segment) * segment
         return cls(buckets, segment, buckets * per_bucket)
 
-    def crowded(self, state: State) -> bool:
+    def is_crowded(self, state: State) -> bool:
         """Return whether more keys than by chance left their segments.
 
         A key leaves its segment when it is stored beyond the segment in which its probe sequence

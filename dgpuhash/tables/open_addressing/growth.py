@@ -19,7 +19,7 @@ from dgpuhash.tables.commit import BrokenSlots, MakeSteps, assigner
 from dgpuhash.tables.open_addressing import cardinality
 from dgpuhash.tables.open_addressing.batch_insert import BatchInserter
 from dgpuhash.tables.open_addressing.bulk_stream import StreamedBuild
-from dgpuhash.tables.open_addressing.slots import GrowableSlots, LoadFactor, Slots, rehashed
+from dgpuhash.tables.open_addressing.slots import GrowableSlots, LoadFactor, Slots, rehash
 from dgpuhash.tables.stats import Figures
 from dgpuhash.tables.store import Lent
 
@@ -144,7 +144,7 @@ class Storage(BatchInserter):
         if most <= self.capacity - slots.state().taken:
             made = slots.lent() if slots.blank else slots
         elif slots.blank:
-            made = rehashed(slots, self._load.slots_after(slots.slots, most), filled=False)
+            made = rehash(slots, self._load.slots_after(slots.slots, most), filled=False)
         else:
             return None
         fresh = backend.empty(len(keys), np.dtype(bool))
@@ -153,10 +153,10 @@ class Storage(BatchInserter):
             # All, until those that are taken are counted.
             slots.taken_bound = slots.slots
             self.commit(*steps)
-            left = refused(slots)
+            left = refused_rows(slots)
         else:
             backend.in_one_call(steps)
-            left = refused(made)
+            left = refused_rows(made)
             if left:
                 return None
         if left:
@@ -177,7 +177,7 @@ class Storage(BatchInserter):
         self._slots = BrokenSlots(slots)
         rows = backend.xp.flatnonzero(fresh.view(np.uint8) == REFUSED)
         wanted = slots.state().occupied + len(rows)
-        made = rehashed(slots, self._load.slots_after(slots.slots, wanted))
+        made = rehash(slots, self._load.slots_after(slots.slots, wanted))
         terms = values if isinstance(values, int) else words_of(values)[rows]
         created = backend.empty(len(rows), np.dtype(bool))
         keys = words_of(keys)[rows]
@@ -293,11 +293,11 @@ class Storage(BatchInserter):
     def reserve(self, keys: int) -> None:
         """Grow until `capacity` is at least `keys`."""
         if keys > self.capacity:
-            self._slots = rehashed(self._slots, self._load.slots(keys))
+            self._slots = rehash(self._slots, self._load.slots(keys))
 
     def rehash(self, seed: int) -> None:
         """Rehash all keys with another seed."""
-        self._slots = rehashed(self._slots, self._slots.slots, seed=seed)
+        self._slots = rehash(self._slots, self._slots.slots, seed=seed)
 
     def lend(self, *, write: bool) -> Lent:
         """Return the table for user kernels; with `write`, call its `settle` after them."""
@@ -360,7 +360,7 @@ class Storage(BatchInserter):
         made._slots = self._slots.lent()
         return made
 
-    def cleared(self) -> Storage:
+    def empty_in_place(self) -> Storage:
         """Return an empty table in the memory of this one, with the first seed.
 
         A caller that keeps the new table must drop this one.
@@ -370,7 +370,7 @@ class Storage(BatchInserter):
         return made
 
     def fill(self) -> None:
-        """Write the slots that `cleared` only marked empty."""
+        """Write the slots that `empty_in_place` only marked empty."""
         self.slots.fill()
 
     def ready(self) -> None:
@@ -414,7 +414,7 @@ REFUSED = 3
 def combining(
     backend: Backend, slots: Slots, keys: Any, values: Any, flags: Any, change: Update | LcaChange
 ) -> tuple[Step, ...]:
-    """Return the steps that store and combine pairs; `refused` counts rows without a slot.
+    """Return the steps that store and combine pairs; `refused_rows` counts rows without a slot.
 
     Read no counters before them. `values` may be one number, the word of every row. `flags`
     becomes a mask of the rows that created keys. The first step does all where a pair is published
@@ -465,7 +465,7 @@ def _folding(
     )  # fmt: skip
 
 
-def refused(slots: Slots) -> int:
+def refused_rows(slots: Slots) -> int:
     """Return the refused rows of the last `combining`; waits for the device."""
     return int(slots._count(slots._host_state())["pending"])
 

@@ -146,7 +146,7 @@ def saved_items(store: AnyStore) -> tuple[Any, Any, dict[str, np.ndarray]]:
     return keys, values, {} if order is None else order.buffers()
 
 
-def restored(store: AnyStore, keys: Any, values: Any, buffers: Buffers) -> bool:
+def store_in_order(store: AnyStore, keys: Any, values: Any, buffers: Buffers) -> bool:
     """Store distinct keys in an empty store by the order in a file; False if it has none."""
     slots, order = getattr(store, "slots", None), SlotOrder.of_buffers(buffers)
     take = getattr(store, "take", None)

@@ -458,7 +458,7 @@ class LoadFactor:
         return slots if keys <= capacity * 3 // 4 else self.slots(max(2 * capacity, keys))
 
 
-def rehashed(slots: Slots, number: int, *, filled: bool = True, seed: int | None = None) -> Slots:
+def rehash(slots: Slots, number: int, *, filled: bool = True, seed: int | None = None) -> Slots:
     """Return at least `number` new slots with the same keys.
 
     A given `seed` replaces the old one. Without it, the seed changes when many keys have left the
@@ -468,7 +468,7 @@ def rehashed(slots: Slots, number: int, *, filled: bool = True, seed: int | None
     if seed is not None:
         made.origin = seed
         made.reseed(0)
-    elif slots.extent.crowded(slots.state()):
+    elif slots.extent.is_crowded(slots.state()):
         made.reseed(slots.generation + 1)
         _log.info("%d slots have seed %d: keys stood close by that before", made.slots, made.seed)
     if filled or not slots.blank:
@@ -502,14 +502,14 @@ class GrowableSlots:
 
     def enlarge(self, wanted: int) -> None:
         """Make room for `wanted` keys."""
-        self.slots = rehashed(self.slots, self._load.slots_after(self.slots.slots, wanted))
+        self.slots = rehash(self.slots, self._load.slots_after(self.slots.slots, wanted))
 
     def trim(self, before: int) -> None:
         """Shrink slots that are less than half used, down to `before` slots."""
         keys = self.slots.state().occupied
         wanted = max(before, self._load.slots_after(before, keys), self._load.roomy_slots(keys))
         if 2 * wanted <= self.slots.slots:
-            self.slots = rehashed(self.slots, wanted)
+            self.slots = rehash(self.slots, wanted)
 
     def insert(self, keys: Any, values: Any) -> Any:
         """Store pairs; return a mask of the rows that created keys."""

@@ -149,7 +149,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         self._known_keys = None
         broken = assigner(self, _table=BrokenSlots(table))
         done = assigner(self, _table=table, _beside=beside)
-        backend.in_one_call([step, broken, _told(table, beside), done])
+        backend.in_one_call([step, broken, _set_counts(table, beside), done])
         gone[regular] = there
         if chosen is None:
             return gone
@@ -179,14 +179,14 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         def settle() -> int:
             pairs = zip(self._beside, room.close(), strict=True)
             beside = tuple(self.backend.xp.concatenate(pair) for pair in pairs)
-            self.backend.in_one_call([_told(table, beside), assigner(self, _beside=beside)])  # type: ignore[arg-type]
+            self.backend.in_one_call([_set_counts(table, beside), assigner(self, _beside=beside)])  # type: ignore[arg-type]
             return lent.settle()
 
         return lent._replace(settle=settle)
 
-    def cleared(self) -> ListMethodStore:
-        """Implement `AnyStore.cleared`."""
-        made = super().cleared()
+    def empty_in_place(self) -> ListMethodStore:
+        """Implement `AnyStore.empty_in_place`."""
+        made = super().empty_in_place()
         made._payload, made._beside, made._known_keys = self._no_payload(), self._nothing(), 0
         return made
 
@@ -201,7 +201,7 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
     def __reduce__(self) -> tuple[Any, ...]:
         table = self.table
         setup = (self._recipe, self.backend, self._spec, self._key, table.keys, table.generation)
-        return _restored, (*setup, self.rebuilds, self.attempts, table.plan.seed, *self.lists())
+        return _restore, (*setup, self.rebuilds, self.attempts, table.plan.seed, *self.lists())
 
     @functools.cached_property
     def _marks(self) -> tuple[Any, Any]:
@@ -312,13 +312,13 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
     def _publishing(self, table: ListRecipe, batch: PairBatch) -> list[Step]:
         """Return the steps that install a complete table in the store."""
         held = {"_beside": batch.beside, "_payload": batch.payload, "_known_keys": None}
-        return [_told(table, batch.beside), assigner(self, **held), self._replacing(table)]
+        return [_set_counts(table, batch.beside), assigner(self, **held), self._replacing(table)]
 
     def _rebuilt(self, *keys: Any, **how: Any) -> ListRecipe:
         """Return another table with the same content, as `RecipeStore` does."""
         made = super()._rebuilt(*keys, **how)
         made.fill()
-        _told(made, self._beside)()
+        _set_counts(made, self._beside)()
         return made
 
     def _complete(
@@ -362,13 +362,13 @@ class ListMethodStore(RecipeStore[ListRecipe], ListStore):
         self._append_to(made, batch)
 
 
-def _told(table: ListRecipe, beside: tuple[Any, Any]) -> Step:
+def _set_counts(table: ListRecipe, beside: tuple[Any, Any]) -> Step:
     """Return the step that sets the number of values of the reserved keys."""
     numbers = table.backend.from_host(np.array([len(each) for each in beside], np.uint64))
     return functools.partial(operator.setitem, table.state, slice(4, 6), numbers)
 
 
-def _restored(
+def _restore(
     recipe: type[ListRecipe],
     backend: Backend,
     spec: TableSpec,

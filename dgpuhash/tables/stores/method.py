@@ -295,7 +295,7 @@ def table_spec(
     spec = TableSpec.of(
         kind, key_dtype, value_dtype, seed=seed, method=method, settings=settings, **fields
     )
-    made = resolved(spec)
+    made = resolve_spec(spec)
     sizes = [name for name, each in methods()[method].settings.items() if each.size]
     if max_load is not None and sizes:
         raise SpecError(
@@ -308,7 +308,7 @@ def table_spec(
 @functools.lru_cache(maxsize=64)
 def _auto_spec(kind: str, key_dtype: Any, value_dtype: Any) -> TableSpec:
     """Return the spec of a table with method ``"auto"`` and a given seed."""
-    return resolved(TableSpec.of(kind, key_dtype, value_dtype))
+    return resolve_spec(TableSpec.of(kind, key_dtype, value_dtype))
 
 
 def multimap_spec(
@@ -345,7 +345,7 @@ def multimap_spec(
     )
 
 
-def resolved(spec: TableSpec) -> TableSpec:
+def resolve_spec(spec: TableSpec) -> TableSpec:
     """Return a spec with all settings of its method.
 
     Raises

@@ -162,7 +162,7 @@ class MethodStore(MixedBatches):
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self._table.keys, self._table.generation, self.rebuilds, self.attempts)
         setup = (self._recipe, self.backend, self._spec, self._key, self._value)
-        return _restored, (*setup, *state, self._table.plan.seed, *self.items())
+        return _restore, (*setup, *state, self._table.plan.seed, *self.items())
 
     def ranges(self, rows: int, owners: int) -> None:
         """Implement `Store.ranges`: rows have no place before they are inserted."""
@@ -292,7 +292,7 @@ class MethodStore(MixedBatches):
             rows = table.refused(pending)
 
 
-def _restored(
+def _restore(
     recipe: type[Recipe],
     backend: Backend,
     spec: TableSpec,

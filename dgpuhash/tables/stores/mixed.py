@@ -77,7 +77,7 @@ class _MixedBatch:
 class MixedBatches(RecipeStore[Recipe]):
     """Mixin of stores with the verb ``execute``."""
 
-    def reordered(self, keys: Any) -> tuple[Any, Any]:
+    def reorder(self, keys: Any) -> tuple[Any, Any]:
         """Return keys in the method's lookup order, and their rows (int64).
 
         Raises
@@ -88,7 +88,7 @@ class MixedBatches(RecipeStore[Recipe]):
         self._method.require("reorder", self._spec.kind)
         table: Any = self.table
         inner = words_of(self._inner(keys, None)[0])
-        moved, rows = table.reordered(inner)
+        moved, rows = table.reorder(inner)
         return (moved if inner.dtype.itemsize == keys.dtype.itemsize else keys[rows]), rows
 
     def execute(self, ops: Any, keys: Any, values: Any, default: int) -> tuple[Any, Any]:
@@ -190,7 +190,7 @@ class _Executes:
         if in_order:
             return taken, bits, codes, None
         count_stores(store.backend, codes)  # while rows have their numbers
-        bits, order = store.reordered(bits)
+        bits, order = store.reorder(bits)
         return taken, bits, codes[order], order
 
 

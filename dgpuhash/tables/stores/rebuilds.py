@@ -115,8 +115,8 @@ class RecipeStore(Generic[Kind]):
         """Implement `AnyStore.rehash`."""
         self._replace(self._rebuilt(self.table.keys, seed=seed))
 
-    def cleared(self) -> Self:
-        """Implement `AnyStore.cleared`."""
+    def empty_in_place(self) -> Self:
+        """Implement `AnyStore.empty_in_place`."""
         made = self._shallow()
         made._table, made.rebuilds, made.attempts = self._table.emptied(), 0, 0
         return made

@@ -216,7 +216,7 @@ class Recipe(RecipeContents):
     @cached
     def storage(self) -> bytes:
         """Return the packed fields."""
-        return _packed(self.backend, self.kernel("items").args["table"], self.fields)
+        return _pack(self.backend, self.kernel("items").args["table"], self.fields)
 
     def emptied(self) -> Self:
         """Return an empty table in this memory, with the first seed, replacing this one."""
@@ -387,10 +387,10 @@ class Recipe(RecipeContents):
         return self.backend.bound(self.kernel("erase"), self.storage)
 
 
-def _packed(backend: Backend, layout: Any, fields: Mapping[str, Any]) -> bytes:
+def _pack(backend: Backend, layout: Any, fields: Mapping[str, Any]) -> bytes:
     """Return the bytes of a struct, with nested structs given as mappings."""
     made = {
-        name: _packed(backend, layout[name], it) if isinstance(it, Mapping) else it
+        name: _pack(backend, layout[name], it) if isinstance(it, Mapping) else it
         for name, it in fields.items()
     }
     return backend.pack(layout, **made)

@@ -137,10 +137,10 @@ class RunStore(KeyedListStore):
             owners = list_numbers(self.backend, offsets, len(words))
             self._build(keys[owners], words, self._payload, size)
 
-    def cleared(self) -> Self:
-        """Implement `AnyStore.cleared`."""
+    def empty_in_place(self) -> Self:
+        """Implement `AnyStore.empty_in_place`."""
         made = self._shallow()
-        made._keys, made._runs, made._known_pairs = self._keys.cleared(), self._no_runs(), 0
+        made._keys, made._runs, made._known_pairs = self._keys.empty_in_place(), self._no_runs(), 0
         return made
 
     def copy(self) -> Self:

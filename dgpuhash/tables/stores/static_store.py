@@ -160,7 +160,7 @@ class StaticStore(_StaticStore, MethodStore):
 
     def replacing(self, keys: Any, values: Any) -> Step:
         """Implement `Store.replacing`."""
-        made = self._merged(*self._inner(keys, values), OnExisting.OVERWRITE)
+        made = self._merge(*self._inner(keys, values), OnExisting.OVERWRITE)
         return self._replacing(made)
 
     def commit(self, *steps: Step) -> None:
@@ -188,7 +188,7 @@ class StaticStore(_StaticStore, MethodStore):
         created = self._new_rows(keys)
         if action != OnExisting.KEEP or len(created):
             distinct = table.blank and len(created) == len(keys)
-            made = self._merged(keys, values, action, distinct=distinct)
+            made = self._merge(keys, values, action, distinct=distinct)
             fresh[created] = True
             if made is not table:
                 steps.append(self._replacing(made))
@@ -198,7 +198,7 @@ class StaticStore(_StaticStore, MethodStore):
             self.backend.in_one_call(steps)
         return fresh
 
-    def _merged(self, keys: Any, values: Any, action: OnExisting, *, distinct: bool = False) -> Any:
+    def _merge(self, keys: Any, values: Any, action: OnExisting, *, distinct: bool = False) -> Any:
         """Return a table of the stored keys and a batch; `distinct` if all keys differ."""
         xp, table = self.backend.xp, self.table
         if len(keys) == 0:

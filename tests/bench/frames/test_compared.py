@@ -13,7 +13,7 @@ import pytest
 from dgpuhash import backend, bench
 from dgpuhash.bench import peers, report
 from dgpuhash.bench.frames import run
-from dgpuhash.bench.frames.compared import CASES, Case, compared_engines, measured
+from dgpuhash.bench.frames.compared import CASES, Case, compared_engines, measure
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.errors import DgpuhashError, FormatError, SpecError
 
@@ -52,7 +52,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def test_all_libraries_give_one_answer_on_a_gpu() -> None:
     device = backend.get("cuda")
     for case in CASES:
-        made = list(measured(device, case.scaled(ROWS), compared_engines(device), 1))
+        made = list(measure(device, case.scaled(ROWS), compared_engines(device), 1))
         assert [row.get("problem") for row in made] == [None] * len(made)
         assert len({row["answer_rows"] for row in made}) == 1
         assert made[0]["answer_rows"] > 0
@@ -114,7 +114,7 @@ def test_a_wrong_library_is_noticed(
 
     used = (peers.Pandas, Wrong, peers.Ours)
     case = next(case for case in CASES if case.name == "merge of 100 rows")
-    rows = list(measured(CPU, case, [kind() for kind in used], 1))
+    rows = list(measure(CPU, case, [kind() for kind in used], 1))
     assert [row["library"] for row in rows if row["correct"]] == [pd_name(), "dgpuhash", BARE]
     assert "time" not in rows[1]
     assert rows[1]["problem"].startswith(f"DgpuhashError: the answer is not that of {pd_name()}, ")
@@ -135,7 +135,7 @@ def test_wrong_groups_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for case in KINDS:
         if case.how == "aggregate" and case.scaled(ROWS).groups > 3:
-            *_, row = measured(CPU, case.scaled(ROWS), [peers.Pandas(), Wrong()], 1)
+            *_, row = measure(CPU, case.scaled(ROWS), [peers.Pandas(), Wrong()], 1)
             assert "the answer is not that of pandas" in row["problem"]
 
 
@@ -170,7 +170,7 @@ def test_data_that_cannot_be_made_is_said_of_all(monkeypatch: pytest.MonkeyPatch
         raise MemoryError("of the device")
 
     monkeypatch.setattr(Case, "frames", no_room)
-    rows = list(measured(CPU, CASES[0], compared_engines(CPU), 1))
+    rows = list(measure(CPU, CASES[0], compared_engines(CPU), 1))
     assert libraries(rows) == HERE
     assert {row["problem"] for row in rows} == {"MemoryError: of the device"}
 

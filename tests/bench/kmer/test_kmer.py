@@ -45,7 +45,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Run this package's commands in this process, which starts none; return what was run."""
     ran: list[list[str]] = []
-    run_program = programs.measured
+    run_program = programs.run_program
 
     def measured(command: Command, log: Path) -> Spent:
         words = [str(word) for word in command]
@@ -62,7 +62,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return Spent(0.5, 0.75, 2**20)
 
     for module in (counting, databases, programs):
-        monkeypatch.setattr(module, "measured", measured)
+        monkeypatch.setattr(module, "run_program", measured)
     return ran
 
 
@@ -153,8 +153,8 @@ def test_what_is_missing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_program_that_fails(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with pytest.raises(DgpuhashError, match=r"sh -c .* ended with 3: no genome"):
-        programs.measured(["sh", "-c", "echo no genome >&2; exit 3"], log)
-    spent = programs.measured([sys.executable, "-c", "b = b'1' * 2**25; print(len(b))"], log)
+        programs.run_program(["sh", "-c", "echo no genome >&2; exit 3"], log)
+    spent = programs.run_program([sys.executable, "-c", "b = b'1' * 2**25; print(len(b))"], log)
     assert 2**25 < spent.nbytes < 2**32
     assert spent.cpu_seconds > 0
     assert log.read_text() == f"{2**25}\n"

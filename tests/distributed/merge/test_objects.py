@@ -180,7 +180,7 @@ def test_builds_of_other_texts_are_not_shared(threads):
 
 def test_columns_do_not_depend_on_values():
     for each in OBJECTS["numbers"]:
-        ((ours, theirs),) = frames_named("pandas").compared(each, each, "k", as_text=True)
+        ((ours, theirs),) = frames_named("pandas").key_columns(each, each, "k", as_text=True)
         assert ours.series.dtype == theirs.series.dtype == "str"
 
 

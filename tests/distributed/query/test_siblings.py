@@ -269,13 +269,13 @@ def alone(unstolen, monkeypatch):
 
     Partitions that meet others do not count.
     """
-    sizes, merged = [], Probe._merged
+    sizes, merged = [], Probe._merge
 
     def counted(probe, worker, groups):
         sizes.extend(len(group) for group in groups if not group[0].meets)
         return merged(probe, worker, groups)
 
-    monkeypatch.setattr(Probe, "_merged", counted)
+    monkeypatch.setattr(Probe, "_merge", counted)
     return sizes
 
 
@@ -310,14 +310,14 @@ def test_partitions_that_are_not_as_planned_are_asked_about_alone(threads, alone
 
 @pytest.mark.parametrize(
     ("step", "error"),
-    [("_ask", OutOfMemoryError("too many")), ("_merged", MemoryError("too many"))],
+    [("_ask", OutOfMemoryError("too many")), ("_merge", MemoryError("too many"))],
 )
 def test_without_memory_for_all_each_asks_for_itself(threads, monkeypatch, step, error):
     """Where all are put together it is none of our errors, as a match's is."""
     real, refused = getattr(Probe, step), []
 
     def narrow(probe, worker, askings):
-        rows = sum(map(len, askings)) if step == "_merged" else len(askings)
+        rows = sum(map(len, askings)) if step == "_merge" else len(askings)
         if rows > 1:
             refused.append(rows)
             raise error

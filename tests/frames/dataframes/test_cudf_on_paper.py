@@ -87,10 +87,10 @@ def test_all_rows_with_columns_beside_them_are_no_longer_those_of_the_frame(fram
     left = NUMBERS[["k", "x"]].set_axis([3, 1, 4, 1, 5])
     arrays, added = frames.arrays(left), [np.arange(5) * 2, np.arange(5) / 4]
     like = DataFrame({"k": added[0], "x_x": added[1], "v": added[0], "x_y": added[1]})[:0]
-    found = frames.widened(left, arrays, added, like)
+    found = frames.append(left, arrays, added, like)
     expected = {"k": left["k"], "x_x": left["x"], "v": added[0], "x_y": added[1]}
     assert_same(found, DataFrame(expected).reset_index(drop=True))
-    assert_same(frames.widened(left, arrays, [], left[:0]), left.reset_index(drop=True))
+    assert_same(frames.append(left, arrays, [], left[:0]), left.reset_index(drop=True))
     found.iloc[:, :] = -1
     assert left["k"].tolist() == [0, 1, 2, 3, 4]
     assert [array.tolist()[1] for array in added] == [2, 0.25]

@@ -15,7 +15,7 @@ import pytest
 from dgpuhash.errors import KeyTypeError
 from dgpuhash.frames.dataframes.tagged import (
     order_of,
-    tagged,
+    tag_values,
     text_of,
     text_of_typed,
     value_of_typed,
@@ -64,13 +64,13 @@ def test_columns_of_any_dtype_have_the_texts_of_their_values():
         pd.Series(["a", None, pd.NaT, "\0b"], dtype=object), pd.Series([None], dtype=object),
     ):  # fmt: skip
         wanted = [None if pd.isna(each) else text_of(each) for each in column.astype(object)]
-        found = tagged(column, "k")
+        found = tag_values(column, "k")
         assert found.dtype == "str"
         assert found.astype(object).where(found.notna(), None).tolist() == wanted
     with pytest.raises(KeyTypeError, match="holds a list"):
-        tagged(pd.Series([[1]]), "k")
+        tag_values(pd.Series([[1]]), "k")
     with pytest.raises(KeyTypeError, match="UTF-8"):
-        tagged(pd.Series(["\udc80", 1], dtype=object), "k")
+        tag_values(pd.Series(["\udc80", 1], dtype=object), "k")
 
 
 def test_order_is_by_domain_and_size():

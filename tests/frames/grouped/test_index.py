@@ -48,7 +48,7 @@ def index_of(groups: Aggregation, hash_bits: int = 64) -> GroupIndex:
 
 
 def results(index: GroupIndex, groups: Aggregation) -> pd.DataFrame:
-    return LabelledResults(groups).restored(index.store.take(index.unmarked(None)))
+    return LabelledResults(groups).restore(index.store.take(index.unmarked(None)))
 
 
 def check(found: pd.DataFrame, given: list[pd.DataFrame], groups: Aggregation, named: Any) -> None:
@@ -218,7 +218,7 @@ def test_states_of_earlier_programs_are_completed():
         new = (" lost", " stray", " magnitude", " nonzero")
         earlier = states.drop(columns=[c for c in states if c.endswith(new)])
         assert list(earlier) != list(states)
-        completed = groups.completed(earlier)
+        completed = groups.complete(earlier)
         # What they did not save of the sizes of floats is guessed from the sums.
         guessed = [c for c in states if c.endswith(("magnitude", "nonzero"))]
         for label in guessed:

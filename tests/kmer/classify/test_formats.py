@@ -262,7 +262,7 @@ def test_abundances_are_lifted_and_shared(taxonomy, rank):
         counts = rng.integers(1, 50, len(calls))
         lineages = {}
         for call in calls.tolist():
-            lineages[call] = taxonomy.ranked(labels.lifted(np.array([call])))[0].tolist()
+            lineages[call] = taxonomy.ranked(labels.lift(np.array([call])))[0].tolist()
             lineages[call][0] = min(call, 0)
         both = dict(zip(calls.tolist(), counts.tolist(), strict=True))
         expected = estimate(both, lineages, slot)

@@ -129,9 +129,9 @@ def test_builds_that_do_not_fit_are_refused(rule, monkeypatch):
     monkeypatch.setattr(building, "HELD_NBYTES", 0)
     enough = rule.estimate(genomes).build_nbytes
     read = []
-    sampled = estimators.Estimator.sampled
+    sampled = estimators.Estimator.sample
     monkeypatch.setattr(
-        estimators.Estimator, "sampled", lambda *args: read.append(1) or sampled(*args)
+        estimators.Estimator, "sample", lambda *args: read.append(1) or sampled(*args)
     )
 
     def limited(nbytes):

@@ -287,7 +287,7 @@ class SketchModel:
     def lineage_of(self, taxid: int) -> list[int]:
         return self.lineages[-taxid] if taxid < 0 else self.taxonomy.ranked(taxid)
 
-    def lifted(self, taxid: int) -> int:
+    def lift(self, taxid: int) -> int:
         """Return the taxid of a call, that of its reference where it is one."""
         return self.references[-taxid - 1].taxid if taxid < 0 else taxid
 

@@ -193,7 +193,7 @@ def test_lines_reports_and_abundances_by_sketches(
     assert tops == [
         " ".join(f"{taxid}:{hits}" for taxid, hits in top) or "0:0" for _, top in expected
     ]
-    assert list(found.report_lines()) == WORLD.taxonomy.kreport(list(map(made.lifted, calls)))
+    assert list(found.report_lines()) == WORLD.taxonomy.kreport(list(map(made.lift, calls)))
     for rank in ("sequence", "species", "genus", "family", "domain"):
         shares = found.abundance(rank).set_index("taxid")["reads"].to_dict()
         assert shares.pop(0) == calls.count(0)

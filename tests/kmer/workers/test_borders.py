@@ -8,7 +8,7 @@ import pytest
 from kmer.workers.texts import bgzf, fasta, fastq
 
 from dgpuhash.kmer.sequences.batches import read_sequences
-from dgpuhash.kmer.sequences.borders import Borders, counted, text_of_cut
+from dgpuhash.kmer.sequences.borders import Borders, count_borders, text_of_cut
 from dgpuhash.kmer.sequences.ranges import ranges_of, text_of_range
 from dgpuhash.kmer.sequences.reads import batch_of_text
 
@@ -26,7 +26,7 @@ def borders_of(file, range_nbytes, piece_nbytes):
     ranges = ranges_of(str(file), range_nbytes, whole=True)
     found = Borders(str(file), ranges[0].kind)
     for part in ranges:
-        found.add(counted(part, piece_nbytes), is_last=part.last < 0)
+        found.add(count_borders(part, piece_nbytes), is_last=part.last < 0)
     return found
 
 

@@ -80,10 +80,10 @@ def test_dense_keys(columns):
     numbers_of: dict[tuple[int, ...], int] = {}
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     wanted = [numbers_of.setdefault(row, len(numbers_of)) for row in rows]
-    numbers, first = keys.numbered()
+    numbers, first = keys.numbers()
     assert numbers.tolist() == wanted
     assert [rows[row] for row in first] == list(numbers_of)
-    without, again = keys.numbered(of_rows=False)
+    without, again = keys.numbers(of_rows=False)
     assert without is None
     np.testing.assert_array_equal(again, first)
     held = Counter(int(key[0]) for key in numbers_of)

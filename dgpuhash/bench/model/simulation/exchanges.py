@@ -120,9 +120,9 @@ class Chunks:
     def _taken(self, target: Rank) -> None:
         cluster = self._exchange.cluster
         self._exchange.got(target)
-        cluster.clock.at(cluster.clock.now + cluster.flight, self._arrived)
+        cluster.clock.at(cluster.clock.now + cluster.flight, self._arrival)
 
-    def _arrived(self) -> None:
+    def _arrival(self) -> None:
         self._room += 1
         self._exchange.acknowledge(self._source)
         self._go_on()
@@ -290,7 +290,7 @@ class TwoLevel(Exchange):
 
     def _begin(self, rank: Rank) -> None:
         for peer in self._layout.peers(rank.number):
-            pairs = len(self._layout.routed(peer))
+            pairs = len(self._layout.routed_ranks(peer))
             self._send(rank, peer, pairs, "within")
         step = self._steps["within"][rank.number]
         step.then(self._between, rank)

@@ -100,11 +100,11 @@ def sentences(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
         sentence = claim.sentence(rows)
         if sentence is not None:
             yield claim.figure, sentence
-    yield from _reached(rows)
-    yield from _counted(rows)
+    yield from _rate_claims(rows)
+    yield from _count_claims(rows)
 
 
-def _reached(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+def _rate_claims(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Yield a sentence for each largest rate that a paper states."""
     for name, line, verb, paper, source in peaks():
         wanted = {"figure": name, "line": line, "verb": verb}
@@ -114,7 +114,7 @@ def _reached(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
             yield name, f"{says} G/s ({source}). Here it reaches {max(ours):.3g}."
 
 
-def _counted(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+def _count_claims(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Yield a sentence for each table of numbers that do not depend on the machine."""
     for name, figure in DRAWN.items():
         apart = [

@@ -15,7 +15,7 @@ from dgpuhash.tables.stores.mixed import Op
 _PER_SLAB, _PAIR, _SLAB = 15, 8, 128
 
 
-def used(chain: float) -> float:
+def slab_use(chain: float) -> float:
     """Return the share of their bytes that pairs take in slabs of a mean chain.
 
     Keys of a bucket follow a Poisson distribution.
@@ -36,7 +36,7 @@ def used(chain: float) -> float:
 def chain_for(load: float) -> float | None:
     """Return the mean chain for a used share of slabs, or None if no chain is long enough."""
     chains = [step / 20 for step in range(1, 81)]
-    return next((each for each in chains if used(each) >= load), None)
+    return next((each for each in chains if slab_use(each) >= load), None)
 
 
 # Settings that follow from the place on the axis.
@@ -45,7 +45,7 @@ _VARYING: dict[str, Callable[[float], float | None]] = {
     "1 / x": lambda x: 1 / x,
     "2 (x - 1)": lambda x: 2 * (x - 1),
     "chain_for(x)": chain_for,
-    "space_for(x)": lambda x: 1 / used(x),
+    "space_for(x)": lambda x: 1 / slab_use(x),
 }
 
 

@@ -74,7 +74,7 @@ def restarts(point: Point) -> Rows:
 def pairs(point: Point) -> Rows:
     """Yield the rates of a build, and of searches that find all keys, or none."""
     n, verbs = point.n, point.figure.verbs
-    table, stored = _built(point, n)
+    table, stored = _build(point, n)
     if "build" in verbs:
         seconds, _, more = point.time_build(
             lambda: table.insert(stored.keys, stored.values), table, before=stored.shuffle
@@ -85,13 +85,13 @@ def pairs(point: Point) -> Rows:
         yield point.row("build", n, seconds, floor, memory=memory, **more)
     for verb, share in (("find", 0.0), ("absent", 1.0)):
         if verb in verbs:
-            yield _asked(point, table, verb, n, share)
+            yield _search_row(point, table, verb, n, share)
 
 
 def failing(point: Point) -> Rows:
     """Yield the rate of searches with a share of absent keys, the position on the axis."""
-    table, _ = _built(point, point.n)
-    yield _asked(point, table, "find", point.n, point.x)
+    table, _ = _build(point, point.n)
+    yield _search_row(point, table, "find", point.n, point.x)
 
 
 def probes(point: Point) -> Rows:
@@ -100,7 +100,7 @@ def probes(point: Point) -> Rows:
     ``p50`` to ``p100`` are probes within which that share of the searches ends.
     """
     n, xp = point.n, point.case.backend.xp
-    table, stored = _built(point, n)
+    table, stored = _build(point, n)
     for verb, asked in (("find", stored.keys), ("absent", point.case.keys(_OTHERS, n))):
         counts = point.case.backend.empty(n, np.uint32)
         total = table._opened().table.probes(asked, counts)
@@ -113,7 +113,7 @@ def probes(point: Point) -> Rows:
 def compact(point: Point) -> Rows:
     """Yield the rates of ids built for repeated keys, and of the ids of each row's key."""
     n, case = point.n, point.case
-    sample, keys = _repeated(point)
+    sample, keys = _repeat(point)
     if point.line.method == SORTED:
         make: Any = partial(SortedArray.of_distinct, case.backend)
     else:
@@ -135,7 +135,7 @@ def lists(point: Point) -> Rows:
     keys of 1 to n, most of which are absent where keys have many values, as WarpCore does.
     """
     n, case, verbs = point.n, point.case, point.figure.verbs
-    sample, keys = _repeated(point)
+    sample, keys = _repeat(point)
     values, counts = case.backend.xp.arange(n, dtype="u4"), sample.counts()
     distinct = sample.distinct()
     if point.line.method == SORTED:
@@ -166,13 +166,13 @@ def lists(point: Point) -> Rows:
         yield point.row("retrieve", n, seconds, n / (bare + 8 * n / case.floors.copy(8 * n)))
 
 
-def _repeated(point: Point) -> tuple[Sample, Any]:
+def _repeat(point: Point) -> tuple[Sample, Any]:
     n = point.n
     sample = draw(point.case.backend, n, max(1, round(n / point.x)))
     return sample, keys_of(sample.numbers, _U4)
 
 
-def _built(point: Point, n: int) -> tuple[Any, Batch]:
+def _build(point: Point, n: int) -> tuple[Any, Batch]:
     table = point.pairs(n)
     stored = Batch(point.case, point.case.keys(1, n), n)
     table.insert(stored.keys, stored.values)
@@ -180,7 +180,7 @@ def _built(point: Point, n: int) -> tuple[Any, Batch]:
     return table, stored
 
 
-def _asked(point: Point, table: Any, verb: str, n: int, share: float) -> dict[str, Any]:
+def _search_row(point: Point, table: Any, verb: str, n: int, share: float) -> dict[str, Any]:
     """Return the row of searches with a share of absent keys."""
     case, line = point.case, point.line
     there = n - round(n * share)
@@ -203,7 +203,7 @@ def _asked(point: Point, table: Any, verb: str, n: int, share: float) -> dict[st
 _TAKES_BATCHES = "slab"
 
 
-def mixed(point: Point) -> Rows:
+def mixed_rates(point: Point) -> Rows:
     """Yield the rate of a batch that mixes the operations of the line."""
     n, case = point.n, point.case
     table = point.pairs(n)

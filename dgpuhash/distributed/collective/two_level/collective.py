@@ -150,7 +150,7 @@ class SmallParts:
 
     async def _rows_for(self, peer: int) -> Parts:
         """Return the rows to give to a rank of this host: for itself, and for hosts it serves."""
-        ranks = self._layout.routed(peer)
+        ranks = self._layout.routed_ranks(peer)
         counts = self._outgoing.counts[list(ranks)]
         if peer == self._rank:
             # It keeps its own rows.
@@ -162,7 +162,7 @@ class SmallParts:
 
     async def _bundle(self, host: int, packs: Mapping[int, Parts]) -> Parts:
         """Return this host's rows for another host, by receiver."""
-        first = self._layout.routed(self._rank).index(self._layout.hosts[host][0])
+        first = self._layout.routed_ranks(self._rank).index(self._layout.hosts[host][0])
         places = range(first, first + len(self._layout.hosts[host]))
         pairs = list(itertools.product(places, self._near))
         counts = np.array([packs[source].counts[place] for place, source in pairs], np.int64)

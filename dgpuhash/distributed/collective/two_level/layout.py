@@ -118,7 +118,7 @@ class HostLayout:
         """Return the ranks of the hosts that `rank` exchanges messages with."""
         return tuple(each for host in self.served(rank) for each in self.hosts[host])
 
-    def routed(self, rank: int) -> tuple[int, ...]:
+    def routed_ranks(self, rank: int) -> tuple[int, ...]:
         """Return the ranks whose rows this host's other ranks give to `rank`: itself and `far`."""
         return (rank, *self.far(rank))
 
@@ -132,5 +132,5 @@ class HostLayout:
         129
         """
         widest = max(map(len, self.hosts))
-        routed = max(len(self.routed(rank)) for rank in range(len(self.host_numbers)))
+        routed = max(len(self.routed_ranks(rank)) for rank in range(len(self.host_numbers)))
         return max(widest * widest, routed)

@@ -158,7 +158,7 @@ class HeldRows(Spillable):
             for words, key in zip(self._words(piece), own, strict=False):
                 for place in by_key.get(key, ()):
                     target = targets[place]
-                    made[place] += counted(words[target.column], target, bits)
+                    made[place] += bit_histogram(words[target.column], target, bits)
         return made
 
     def _words(self, piece: Piece) -> Iterator[dict[int, Any]]:
@@ -178,7 +178,7 @@ class HeldRows(Spillable):
             start += size
 
 
-def counted(words: Any, target: Target, bits: int) -> Any:
+def bit_histogram(words: Any, target: Target, bits: int) -> Any:
     """Return a histogram of the next bits of those sorted words that are in a target."""
     step = min(bits, target.bits)
     shift = target.bits - step

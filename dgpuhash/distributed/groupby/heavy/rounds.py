@@ -61,8 +61,8 @@ def found_by_counts(
     numbers = dict(zip(keys, np.split(codes, ends[:-1]), strict=True))
     united = whole.take(heads)[plan.key_labels].reset_index(drop=True)
     for label in ("n", *(f"{count}{column}" for column in columns for count in ("n", "nan"))):
-        united[label] = _folded(np.add, 0, codes, whole[label], len(heads))
-    united["at"] = _folded(np.minimum, np.iinfo(np.int64).max, codes, whole["at"], len(heads))
+        united[label] = _fold(np.add, 0, codes, whole[label], len(heads))
+    united["at"] = _fold(np.minimum, np.iinfo(np.int64).max, codes, whole["at"], len(heads))
 
     waiting: dict[tuple[int, int, int], tuple[Target, int]] = {}
     for column, places in places_asked(plan, united).items():
@@ -87,7 +87,7 @@ def found_by_counts(
     return Found(united, known)
 
 
-def _folded(ufunc: Any, empty: Any, codes: Any, values: Any, size: int) -> Any:
+def _fold(ufunc: Any, empty: Any, codes: Any, values: Any, size: int) -> Any:
     values = values.to_numpy()
     made = np.full(size, empty, values.dtype)
     ufunc.at(made, codes, values)
@@ -99,8 +99,8 @@ def _begin(column: int, codes: Any, whole: pd.DataFrame, size: int) -> list[Targ
     there = np.flatnonzero(whole[f"n{column}"].to_numpy())
     rows, codes = whole.iloc[there], codes[there]
     most = np.iinfo(np.uint64).max
-    lows = _folded(np.minimum, most, codes, rows[f"low{column}"], size)
-    highs = _folded(np.maximum, 0, codes, rows[f"high{column}"], size)
+    lows = _fold(np.minimum, most, codes, rows[f"low{column}"], size)
+    highs = _fold(np.maximum, 0, codes, rows[f"high{column}"], size)
     made = []
     for key, (low, high) in enumerate(zip(lows.tolist(), highs.tolist(), strict=True)):
         bits = (low ^ high).bit_length()

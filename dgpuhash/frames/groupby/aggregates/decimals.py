@@ -52,7 +52,7 @@ def means(states: States, options: Options) -> Any:
         made = signed.view(np.uint64), signed >> 63
     else:
         exact = [
-            _rounded(total, int(count))
+            _round(total, int(count))
             for total, count in zip(_integers(totals), counts, strict=True)
         ]
         made = (
@@ -62,7 +62,7 @@ def means(states: States, options: Options) -> Any:
     return _decimals(made, states.void(1, options), states.values.dtype.pyarrow_dtype)
 
 
-def _rounded(total: int, count: int) -> int:
+def _round(total: int, count: int) -> int:
     whole, rest = divmod(abs(total), count)
     whole += 2 * rest >= count
     return -whole if total < 0 else whole
@@ -81,15 +81,15 @@ def part_sums(values: Values, codes: Any, groups: int) -> tuple[Any, ...]:
     low, high = np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1]).view(np.int64)
     narrow = low.view(np.int64)
     if (high == narrow >> 63).all() and _sum_fits(narrow):
-        (total,) = _added(codes, groups, [narrow])
+        (total,) = _add(codes, groups, [narrow])
         sign = total >> 63
         return total & _HALF, (total >> 32) & _HALF, sign & _HALF, sign
     halves = [low & _HALF, low >> np.uint64(32), high & _HALF, high >> 32]
-    parts = _added(codes, groups, [each.view(np.int64) for each in halves])
-    return _carried(parts)
+    parts = _add(codes, groups, [each.view(np.int64) for each in halves])
+    return _carry(parts)
 
 
-def _carried(parts: Sequence[Any]) -> tuple[Any, ...]:
+def _carry(parts: Sequence[Any]) -> tuple[Any, ...]:
     """Return limbs after carrying, all but the last below 2^32."""
     parts = [each.copy() for each in parts]
     for place in range(3):
@@ -100,7 +100,7 @@ def _carried(parts: Sequence[Any]) -> tuple[Any, ...]:
 
 def _totals(states: States) -> tuple[Any, Any]:
     """Return the low and high words of the unscaled sums."""
-    parts = _carried(states.decimal_parts)
+    parts = _carry(states.decimal_parts)
     over = parts[3] != parts[3].astype(np.int32)
     totals = (parts[0] | parts[1] << 32).view(np.uint64), parts[2] | parts[3] << 32
     if over.any() or _too_long(totals):
@@ -124,7 +124,7 @@ def _sum_fits(values: Any) -> bool:
     return max(int(values.max()), -int(values.min())) * len(values) < 2**63
 
 
-def _added(codes: Any, groups: int, columns: list[Any]) -> list[Any]:
+def _add(codes: Any, groups: int, columns: list[Any]) -> list[Any]:
     reductions = [ColumnReduction(column, "i8", "integer", "sum") for column in columns]
     words = reduce_groups(backend.get("cpu"), codes, groups, reductions)
     return [each.view(np.int64) for each in words]

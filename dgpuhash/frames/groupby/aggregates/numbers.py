@@ -21,7 +21,7 @@ def _two_sum(a: Any, b: Any) -> Pair:
     return total, (a - (total - part)) + (b - part)
 
 
-def _settled(high: Any, low: Any) -> Pair:
+def _settle(high: Any, low: Any) -> Pair:
     total = high + low
     return total, low - (total - high)
 
@@ -31,7 +31,7 @@ def _finite(total: Any, rest: Any) -> Pair:
     return total, np.where(np.isfinite(total), rest, 0.0)
 
 
-def added(ours: Pair, theirs: Pair) -> Pair:
+def add_pairs(ours: Pair, theirs: Pair) -> Pair:
     """Return the sums of pairs.
 
     Examples
@@ -43,14 +43,14 @@ def added(ours: Pair, theirs: Pair) -> Pair:
     with np.errstate(invalid="ignore", over="ignore"):
         high, error = _two_sum(ours[0], theirs[0])
         low, rest = _two_sum(ours[1], theirs[1])
-        total, error = _settled(high, error + low)
-        total, error = _settled(total, error + rest)
+        total, error = _settle(high, error + low)
+        total, error = _settle(total, error + rest)
         return _finite(np.where(np.isfinite(high), total, high), error)
 
 
 def difference(ours: Pair, theirs: Pair) -> Any:
     """Return the differences of pairs as floats."""
-    return added(ours, (-theirs[0], -theirs[1]))[0]
+    return add_pairs(ours, (-theirs[0], -theirs[1]))[0]
 
 
 def apart(left: Any, right: Any) -> Any:
@@ -77,7 +77,7 @@ def times(pair: Pair, factor: Any) -> Pair:
     n = _floats(factor)
     product = pair[0] * n
     (a, b), (c, d) = _split(pair[0]), _split(n)
-    return _settled(product, ((a * c - product) + a * d + b * c) + b * d + pair[1] * n)
+    return _settle(product, ((a * c - product) + a * d + b * c) + b * d + pair[1] * n)
 
 
 def _floats(numbers: Any) -> Any:
@@ -95,7 +95,7 @@ def mean_of(total: Pair, count: Any) -> Pair:
         error = ((a * c - product) + a * d + b * c) + b * d
         rest = ((total[0] - product) - error + total[1]) / n
         rest = np.where(np.isfinite(rest), rest, 0.0)
-        return _finite(*_settled(mean, rest))
+        return _finite(*_settle(mean, rest))
 
 
 def of_integers(values: Any) -> Pair:
@@ -114,7 +114,7 @@ def of_integers(values: Any) -> Pair:
 def of_words(high: Any, low: Any) -> Pair:
     """Return ``high * 2**32 + low`` of int64 numbers as pairs."""
     above, below = of_integers(high)
-    return added((above * 2.0**32, below * 2.0**32), of_integers(low))
+    return add_pairs((above * 2.0**32, below * 2.0**32), of_integers(low))
 
 
 def real_sums(codes: Any, groups: int, values: Any) -> Pair:
@@ -140,7 +140,7 @@ def pairs_of(words: Any) -> Pair:
     """Return the sums of the kernels' fold ``pair`` as pairs."""
     sums, excess = words.view(np.float64).T
     with np.errstate(invalid="ignore", over="ignore"):
-        total, rest = _settled(sums, -excess)
+        total, rest = _settle(sums, -excess)
         return _finite(np.where(np.isfinite(sums), total, sums), rest)
 
 

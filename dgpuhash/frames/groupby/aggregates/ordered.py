@@ -39,7 +39,7 @@ _ROWS_OF_GROUPS = 2**6
 _PLACES_OF_A_PAIR = 16
 
 
-def joined(states: States, options: Options) -> Any:
+def join_text(states: States, options: Options) -> Any:
     """Return the concatenated text of each group."""
     values, void = states.values, states.void(options.least(0), options)
     order, starts = _by_group(states)
@@ -55,12 +55,12 @@ def joined(states: States, options: Options) -> Any:
     return pd.Series(found.to_pandas(), dtype=values.dtype).array
 
 
-def added(states: States, options: Options) -> Any:
+def sum_objects(states: States, options: Options) -> Any:
     """Return the sum of the objects of each group, added by Python."""
     return _reduced_by_python(states, options, operator.add, 0)
 
 
-def multiplied(states: States, options: Options) -> Any:
+def multiply_objects(states: States, options: Options) -> Any:
     """Return the product of the objects of each group by Python, with nulls as 1."""
     return _reduced_by_python(states, options, operator.mul, 1, states.groups.sizes > states.count)
 
@@ -104,7 +104,7 @@ def complex_means(states: States, options: Options) -> Any:
 
 def _complex_sums(states: States, void: Any) -> Any:
     order, starts = _by_group(states)
-    made = _reduced(
+    made = _reduce(
         np.add, states.values.numbers[order], starts, states.values.numbers_dtype.type(0)
     )
     return np.where(void, np.nan, made)
@@ -117,10 +117,10 @@ def products(states: States) -> Any:
     wide = {"float": np.float64, "uint": np.uint64}.get(values.kind, np.int64)
     numbers = values.numbers[order].astype(wide)
     with np.errstate(over="ignore", invalid="ignore"):
-        return _reduced(np.multiply, numbers, starts, wide(1))
+        return _reduce(np.multiply, numbers, starts, wide(1))
 
 
-def _reduced(ufunc: Any, numbers: Any, starts: Any, empty: Any) -> Any:
+def _reduce(ufunc: Any, numbers: Any, starts: Any, empty: Any) -> Any:
     made = np.full(len(starts) - 1, empty, numbers.dtype)
     there = starts[1:] > starts[:-1]
     if there.any():
@@ -180,7 +180,7 @@ def _parts(states: States, order: Any, codes: Any, *, arrays: bool) -> Any:
     return made
 
 
-def _selected(states: States, places: Callable[[Any], tuple[Any, ...]]) -> Callable[..., Any]:
+def _select(states: States, places: Callable[[Any], tuple[Any, ...]]) -> Callable[..., Any]:
     """Return a function that selects order statistics by group and rank.
 
     It does so for the `places` of a group of some size.
@@ -223,7 +223,7 @@ def medians(states: States, options: Options) -> Any:
     values = states.values
     count = states.ordered_count
     void = states.void(1, options, count)
-    at = _selected(states, lambda size: ((size - 1) // 2, size // 2))
+    at = _select(states, lambda size: ((size - 1) // 2, size // 2))
     low, high = (np.maximum(count, 1) - 1) // 2, count // 2
     groups = np.arange(len(low))
     below, above = (at(groups, place) for place in (low, high))
@@ -286,7 +286,7 @@ def quantiles(states: States, options: Options) -> Any:
         low = np.floor(wanted * (size - 1)).astype(np.int64)
         return *low.tolist(), *np.minimum(low + 1, size - 1).tolist()
 
-    at = _selected(states, around)
+    at = _select(states, around)
     exact = np.tile(wanted, len(states.count)) * np.maximum(count - 1, 0)
     low = np.floor(exact).astype(np.int64)
     part = exact - low
@@ -317,5 +317,5 @@ def _quantiles(states: States, made: Any, void: Any, how: str) -> Any:
 
 
 # Sums and means of values that kernels do not read, by their kind.
-SUMS = {"text": joined, "object": added, "complex": complex_sums, "decimal": decimals.sums}
+SUMS = {"text": join_text, "object": sum_objects, "complex": complex_sums, "decimal": decimals.sums}
 MEANS = {"complex": complex_means, "decimal": decimals.means}

@@ -141,7 +141,7 @@ def _spread(states: States, found: Any, void: Any) -> Any:
 def _prod(states: States, options: Options) -> Any:
     values = states.values
     if values.kind == "object":
-        return states.own.multiplied(states, options)
+        return states.own.multiply_objects(states, options)
     found = values.narrowed(states.products)
     return _with_stray(states, found, states.void(options.least(0), options))
 
@@ -170,7 +170,7 @@ def _end(name: str) -> Callable[[States, Options], Any]:
 def _truth(name: str) -> Callable[[States, Options], Any]:
     def result(states: States, options: Options) -> Any:
         nulls = None if options.skipna else states.count < states.groups.sizes
-        return states.values.decided(states.words[name] != 0, name, nulls)
+        return states.values.decide(states.words[name] != 0, name, nulls)
 
     return result
 

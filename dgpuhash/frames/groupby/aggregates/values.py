@@ -345,7 +345,7 @@ class Values:
         narrow = sums.astype(self.numbers_dtype)
         return narrow if len(sums) == 0 or (narrow == sums).all() else sums
 
-    def decided(self, found: Any, name: str, nulls: Any | None) -> Any:
+    def decide(self, found: Any, name: str, nulls: Any | None) -> Any:
         """Return whether ``any`` or ``all`` values of each group are true, given its `nulls`.
 
         None where nulls are left out.
@@ -412,10 +412,10 @@ class Values:
 
     def at(self, rows: Any) -> Any:
         """Return the values at positions; null for -1."""
-        return taken(self.series, rows)
+        return take_values(self.series, rows)
 
 
-def taken(series: pd.Series, rows: Any) -> Any:
+def take_values(series: pd.Series, rows: Any) -> Any:
     """Return the values at positions as an array; null for -1.
 
     Raises ColumnError where float64 would round an integer.
@@ -487,7 +487,7 @@ def _object_ranks(column: pd.Series) -> Any:
         for value, null in zip(column, nulls, strict=True)
     ]
     try:
-        ordered = _sorted(list(places))
+        ordered = _sort(list(places))
     except TypeError as error:
         raise KeyTypeError(
             f"objects that cannot be compared ({error}); group with sort=False, or convert them "
@@ -499,7 +499,7 @@ def _object_ranks(column: pd.Series) -> Any:
     return rank[np.array(numbers, np.int64)]
 
 
-def _sorted(values: list[Any]) -> list[Any]:
+def _sort(values: list[Any]) -> list[Any]:
     if len(values) == 1:
         # Raises where there is no order.
         operator.lt(values[0], values[0])
@@ -526,5 +526,5 @@ def _sortable(column: pd.Series) -> list[tuple[Any, Any | None]]:
     objects = objects and pd.api.types.infer_dtype(column, skipna=True) != "string"
     if arrow or objects:
         return [(ranks(column), column.isna().to_numpy())]
-    found = frames_of(column).compared(column, column, column.name)
+    found = frames_of(column).key_columns(column, column, column.name)
     return [sortable(ours.series) for ours, _ in found]

@@ -50,7 +50,7 @@ def with_keys(
 
     keys, names = groups.columns, [key.name for key in groups.keys]
     if level is not None:
-        keys, last = _repeated(keys, level)
+        keys, last = _repeat_rows(keys, level)
         keys, names = [*keys, last], [*names, None]
     chosen: dict[Any, Any] = {}
     for place, (name, column) in enumerate(zip(names, keys, strict=True)):
@@ -65,11 +65,11 @@ def with_keys(
 
 def index_with_level(groups: CudfGroups, values: Any, name: Any = None) -> Any:
     """Return the groups' labels with a further level of values, one row for each."""
-    keys, last = _repeated(groups.columns, values)
+    keys, last = _repeat_rows(groups.columns, values)
     return index_of_columns([*keys, last], [*(key.name for key in groups.keys), name])
 
 
-def _repeated(keys: list[Any], values: Any) -> tuple[list[Any], Any]:
+def _repeat_rows(keys: list[Any], values: Any) -> tuple[list[Any], Any]:
     """Return columns with each row repeated per value, and the values beside them."""
     frames = frames_named("cudf")
     xp: Any = frames.xp
@@ -111,7 +111,7 @@ def value_counts(
         When values are categories.
     """
     xp: Any = groups.xp
-    values = _counted(groups, columns, subset)
+    values = _counted_columns(groups, columns, subset)
     keys = groups.keys
     found = CudfGroups(
         [*keys, *values], groups.rows, sort=False, dropna=[*groups.drops, *[dropna] * len(values)]
@@ -142,7 +142,7 @@ def value_counts(
     return frame_of([*columns_of, column], labels, cudf.RangeIndex(len(order)))
 
 
-def _counted(
+def _counted_columns(
     groups: CudfGroups, columns: Sequence[tuple[Any, CudfValues]], subset: Sequence[Any] | None
 ) -> list[GroupingKey]:
     """Return the columns to count, as keys."""

@@ -18,7 +18,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     columns_of,
     empty_column,
     has_column,
-    numbered,
+    numbered_series,
     take_columns,
     take_series,
 )
@@ -122,7 +122,7 @@ class _Methods:
         return method
 
 
-def named(func: Any) -> Any:
+def name_functions(func: Any) -> Any:
     """Return the arguments of ``agg`` with names for functions that call one aggregate.
 
     Examples
@@ -131,7 +131,7 @@ def named(func: Any) -> Any:
     {'v': [('<lambda>', 'quantile'), 'max']}
     """
     if isinstance(func, Mapping):
-        return {label: named(each) for label, each in func.items()}
+        return {label: name_functions(each) for label, each in func.items()}
     if isinstance(func, list | tuple):
         return [(_title(each), _one(each)) if _is_function(each) else _one(each) for each in func]
     return _one(func)
@@ -359,7 +359,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
             return _one_column(self._of_columns([self._selection]).agg(func, *args, **kwargs))
         if func is None:
             kwargs = {label: named_pair(each) for label, each in kwargs.items()}
-        return super().agg(named(without_repeats(func)), *args, **kwargs)
+        return super().agg(name_functions(without_repeats(func)), *args, **kwargs)
 
     def _function(self, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         refuse(func, AGGREGATES)
@@ -368,10 +368,10 @@ class CudfGroupBy(GroupByBase, RowMethods):
         values = self._columns[place]
         return values.kind not in self._left_out or has_aggregate(values, how)
 
-    def _named(self, func: Any) -> Any:
+    def _resolve_name(self, func: Any) -> Any:
         if not (isinstance(func, str) or callable(func)):
             raise UnnamedError("Aggregation must be a named aggregation or a callable")
-        return name_of(named(func))
+        return name_of(name_functions(func))
 
     def _by_row(self, columns: list[Any], names: Any) -> list[Any]:
         return take_columns(list(map(column_of_series, columns)), self._groups.codes, nulls=True)
@@ -382,7 +382,7 @@ class CudfGroupBy(GroupByBase, RowMethods):
 
     def unique(self) -> Any:
         """Return a list of the distinct values of each group."""
-        return self._aggregated("unique", Options())
+        return self._aggregate("unique", Options())
 
     @function_translates_memory_errors
     def value_counts(
@@ -436,7 +436,7 @@ def labels_of(states: States, how: str, options: Options, rows: Any, index: Any)
     check_labelled(how, options, nulls=False, lacking=bool(len(rows) and int(rows.min()) < 0))
     if index.nlevels > 1:
         return states.values.plain(rows)
-    return take_series(numbered(index), rows, nulls=True)
+    return take_series(numbered_series(index), rows, nulls=True)
 
 
 class UnnamedError(SpecError, TypeError):

@@ -22,7 +22,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     index_of_columns,
     key_values,
     null_mask,
-    numbered,
+    numbered_series,
     ranked_column,
     series_of_column,
     sorted_order,
@@ -49,7 +49,7 @@ _OF_THE_ORDER = {
 _ROWS = ColumnReduction(None, "u1", "one", "sum")
 
 
-def compared(keys: Sequence[tuple[Any, Any]]) -> KeyColumns:
+def as_keys(keys: Sequence[tuple[Any, Any]]) -> KeyColumns:
     """Return key columns that are equal where these Series or columns are equal.
 
     Parameters
@@ -69,7 +69,7 @@ def compared(keys: Sequence[tuple[Any, Any]]) -> KeyColumns:
             made.append(frames.key_column(codes, label))
         else:
             series = series_of_column(column)
-            made.extend(ours.column for ours, _ in frames.compared(series, series, label))
+            made.extend(ours.column for ours, _ in frames.key_columns(series, series, label))
     return KeyColumns(range(len(made)), made, frames)
 
 
@@ -104,11 +104,11 @@ class CudfGroups:
         self.xp: Any = self.frames.xp
         self.backend: Backend = backend.get(self.frames.device)
         self._words: dict[Hashable, Any] = {}
-        columns = compared(list(zip([key.name for key in keys], self._key_columns, strict=True)))
+        columns = as_keys(list(zip([key.name for key in keys], self._key_columns, strict=True)))
         encoded = KeyEncoder.for_columns(columns).for_call(columns)[1]
         exact = bool(rows) and encoded.proves
         self._grouped: GroupedKeys | None = GroupedKeys(encoded.codes) if exact else None
-        self._numbered: Any = None if exact else encoded.numbered()
+        self._numbered: Any = None if exact else encoded.numbers()
 
     def in_key_order(self) -> CudfGroups:
         """Return the same groups in the order of their keys."""
@@ -171,14 +171,14 @@ class CudfGroups:
         """The keys of the groups by number, as pylibcudf columns."""
         return gather([column.to_pylibcudf() for column in self._key_columns], self._first)
 
-    def arranged(self, array: Any) -> Any:
+    def arrange(self, array: Any) -> Any:
         """Return values by group number in the order of the result."""
         return array if self.order is None else gather_rows(array, self.order)
 
     @functools.cached_property
     def first_rows(self) -> Any:
         """The first row of each group of the result."""
-        return self.arranged(self._first)
+        return self.arrange(self._first)
 
     @property
     def columns(self) -> list[Any]:
@@ -218,7 +218,7 @@ class CudfGroups:
 
     def words(self, key: Hashable, reduction: ColumnReduction) -> Any:
         """Return the words of a reduction for each group of the result."""
-        return self.arranged(self.words_by_number(key, reduction))
+        return self.arrange(self.words_by_number(key, reduction))
 
     def words_by_number(self, key: Hashable, reduction: ColumnReduction) -> Any:
         """Return the words of a reduction by group number, dropped groups included."""
@@ -327,7 +327,7 @@ def observed_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[Gr
 
 def column_of_key(values: Any) -> Any:
     """Return values as a cuDF Series numbered from 0, with NaN as null."""
-    series = numbered(values)
+    series = numbered_series(values)
     return series.nans_to_nulls() if getattr(series.dtype, "kind", "O") == "f" else series
 
 
@@ -360,7 +360,7 @@ def _keys(frame: Any, key: Any) -> list[GroupingKey]:
     if callable(key):
         return _keys(frame, key(frame.index))
     if isinstance(key, str | tuple) or np.ndim(key) == 0:
-        return [_labelled(frame, key)]
+        return [_label_columns(frame, key)]
     _check_length(frame, key)
     return [GroupingKey(None, column_of_key(key))]
 
@@ -386,7 +386,7 @@ def _column_that_is(frame: Any, key: Any) -> Any:
     return next((label for label, series in frame.items() if series._column is own), None)
 
 
-def _labelled(frame: Any, label: Any) -> GroupingKey:
+def _label_columns(frame: Any, label: Any) -> GroupingKey:
     column = frames_named("cudf").column(frame, label) if frame.ndim == 2 else None
     if column is not None:
         return GroupingKey(label, column_of_key(column), label, in_frame=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dgpuhash.frames.dataframes.cudf_columns import array_column, take_series
 from dgpuhash.frames.groupby.aggregates.options import Options
-from dgpuhash.frames.groupby.cudf.groups import compared
+from dgpuhash.frames.groupby.cudf.groups import as_keys
 from dgpuhash.frames.groupby.cudf.values import list_column
 from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.columns.aggregates import ColumnReduction
@@ -31,14 +31,14 @@ def decimal_sums(states: CudfStates, options: Options) -> Any:
         return values.series.iloc[:0].reset_index(drop=True)
     parts = values.unscaled
     if len(parts) == 1:
-        made = _summed(states, "sum", parts[0]).astype(_integer(values))
+        made = _sum(states, "sum", parts[0]).astype(_integer(values))
     else:
         words = parts[0].view(np.uint64)
         # Sums of 32 bits each leave room for their carries.
-        low = _summed(states, "low", (words & _HALF).view(np.int64)).view(np.uint64)
-        middle = _summed(states, "middle", (words >> np.uint64(32)).view(np.int64)).view(np.uint64)
+        low = _sum(states, "low", (words & _HALF).view(np.int64)).view(np.uint64)
+        middle = _sum(states, "middle", (words >> np.uint64(32)).view(np.int64)).view(np.uint64)
         middle += low >> np.uint64(32)
-        high = _summed(states, "high", parts[1]).view(np.uint64) + (middle >> np.uint64(32))
+        high = _sum(states, "high", parts[1]).view(np.uint64) + (middle >> np.uint64(32))
         made = xp.empty((len(groups), 2), np.uint64)
         made[:, 0] = (low & _HALF) | (middle << np.uint64(32))
         made[:, 1] = high
@@ -58,7 +58,7 @@ def _integer(values: Any) -> Any:
     return np.int32 if type(values.dtype).__name__ == "Decimal32Dtype" else np.int64
 
 
-def _summed(states: CudfStates, name: str, column: Any) -> Any:
+def _sum(states: CudfStates, name: str, column: Any) -> Any:
     reduction = ColumnReduction(column, "i8", "integer", "sum")
     return states.groups.words((id(states), "decimal", name), reduction).view(np.int64)
 
@@ -241,12 +241,12 @@ class Ranked:
         return made
 
 
-def _ranked(states: CudfStates) -> tuple[Ranked, Any, Any]:
+def _rank(states: CudfStates) -> tuple[Ranked, Any, Any]:
     """Return the sorted values, and the offsets and numbers of the result's groups."""
     groups, xp = states.groups, states.xp
     ranked = states.once("words", lambda: Ranked(states))
     counts = states.by_number("count").view(np.int64)
-    starts = groups.arranged(xp.cumsum(counts) - counts)
+    starts = groups.arrange(xp.cumsum(counts) - counts)
     numbers = groups.order if groups.order is not None else xp.arange(groups.numbered_groups)
     return ranked, starts, numbers
 
@@ -275,7 +275,7 @@ def quantiles(states: CudfStates, options: Options) -> Any:
 def _quantile(states: CudfStates, q: float, how: str) -> Any:
     """Return one quantile of each group, undefined for groups without values."""
     xp = states.xp
-    ranked, starts, groups = states.once("ranked", lambda: _ranked(states))
+    ranked, starts, groups = states.once("ranked", lambda: _rank(states))
     last = xp.maximum(states.count - 1, 0)
     exact = q * last
     low = xp.floor(exact).astype(np.int64)
@@ -308,7 +308,7 @@ def distinct(states: CudfStates, options: Options) -> Any:
         if values.nulls is not None:
             rows = rows[~values.nulls[rows]]
         made = xp.bincount(groups.numbers[rows], minlength=groups.numbered_groups)
-    found = groups.arranged(made).astype(np.int64)
+    found = groups.arrange(made).astype(np.int64)
     if options.dropna or values.nulls is None:
         return values.plain(found)
     return values.plain(found + (states.count < groups.sizes))
@@ -317,7 +317,7 @@ def distinct(states: CudfStates, options: Options) -> Any:
 def distinct_rows(states: CudfStates) -> Any:
     """Return the first row of each distinct value of each group; nulls are one value."""
     codes = array_column(states.groups.numbers)
-    return number_keys(compared([(None, states.values.column), (None, codes)]))[1]
+    return number_keys(as_keys([(None, states.values.column), (None, codes)]))[1]
 
 
 def distinct_values(states: CudfStates, _: Options) -> Any:
@@ -345,7 +345,7 @@ def _of_values(states: CudfStates) -> Any:
     return series if categories is None else series.astype(categories.dtype)
 
 
-def joined(states: CudfStates, options: Options) -> Any:
+def join_text(states: CudfStates, options: Options) -> Any:
     """Return the concatenated text of each group."""
     import pylibcudf as plc
 
@@ -368,5 +368,5 @@ def joined(states: CudfStates, options: Options) -> Any:
 
 
 # Sums of values that kernels do not read, by their kind.
-SUMS = {"text": joined, "decimal": decimal_sums}
+SUMS = {"text": join_text, "decimal": decimal_sums}
 MEANS: dict[str, Any] = {}

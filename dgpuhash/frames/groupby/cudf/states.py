@@ -12,7 +12,7 @@ from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.aggregates.states import States, squares_are_exact, squares_of_integers
 from dgpuhash.frames.groupby.cudf import ranked
 from dgpuhash.frames.groupby.cudf.groups import CudfGroups
-from dgpuhash.frames.groupby.cudf.values import CudfValues, marked, reduction_of
+from dgpuhash.frames.groupby.cudf.values import CudfValues, null_marks, reduction_of
 from dgpuhash.tables.columns.aggregates import ColumnReduction
 from dgpuhash.tables.select import gather_rows
 
@@ -121,7 +121,7 @@ class CudfStates(States):
     def pairs(self) -> tuple[Any, Any]:
         """The sums of floats as pairs."""
         words = self.by_number("pair")
-        return tuple(map(self.groups.arranged, numbers.pairs_of(words)))  # type: ignore[return-value]
+        return tuple(map(self.groups.arrange, numbers.pairs_of(words)))  # type: ignore[return-value]
 
     @property
     def magnitudes(self) -> tuple[Any, Any]:
@@ -220,7 +220,7 @@ class CudfStates(States):
         hits = self.values.sortable == gather_rows(wanted, self.groups.numbers)
         if self.values.nulls is not None:
             hits &= ~self.values.nulls
-        reduction = ColumnReduction(marked(~hits, self.xp), "f4", "row", "least")
+        reduction = ColumnReduction(null_marks(~hits, self.xp), "f4", "row", "least")
         rows = self.groups.words((self._place, f"row of {state}"), reduction).view(np.int64)
         return self.xp.where(self.count > 0, rows, -1)
 

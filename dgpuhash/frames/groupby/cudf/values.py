@@ -14,6 +14,7 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     array_column,
     column_of_series,
     empty_column,
+    integers,
     key_values,
     null_mask,
     ranked_column,
@@ -21,7 +22,6 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     sorted_order,
     take_columns,
     type_name,
-    unscaled,
 )
 from dgpuhash.frames.groupby.aggregates.options import AggregateTypeError
 from dgpuhash.tables.columns.aggregates import ColumnReduction
@@ -149,7 +149,7 @@ class CudfValues:
     @functools.cached_property
     def presence(self) -> Any | None:
         """A float32 for each row, NaN for nulls, which kernels skip."""
-        return None if self.nulls is None else marked(self.nulls, self.xp)
+        return None if self.nulls is None else null_marks(self.nulls, self.xp)
 
     def filled(self, value: Any) -> Any:
         """Return the numbers with a value in place of nulls."""
@@ -294,7 +294,7 @@ class CudfValues:
         """Return means and deviations unchanged, as float64."""
         return results
 
-    def decided(self, found: Any, name: str, nulls: Any | None) -> Any:
+    def decide(self, found: Any, name: str, nulls: Any | None) -> Any:
         """Return whether ``any`` or ``all`` values of each group are true, given its `nulls`.
 
         None where nulls are left out.
@@ -341,7 +341,7 @@ class CudfValues:
     @property
     def unscaled(self) -> list[Any]:
         """The stored integers of decimals, 0 for nulls: one a value, or two halves."""
-        return [self.frames.array(each.fillna(0).astype("int64")) for each in unscaled(self.series)]
+        return [self.frames.array(each.fillna(0).astype("int64")) for each in integers(self.series)]
 
 
 def series_of_array(array: Any) -> Any:
@@ -360,7 +360,7 @@ def reduction_of(column: Any, term: str, fold: str) -> ColumnReduction:
     return ColumnReduction(column, f"{kind}{column.dtype.itemsize}", term, fold)
 
 
-def marked(mask: Any, xp: Any) -> Any:
+def null_marks(mask: Any, xp: Any) -> Any:
     """Return a float32 for each row: NaN where masked, else 0."""
     made = xp.zeros(len(mask), np.float32)
     made[mask] = np.nan

@@ -13,7 +13,7 @@ from dgpuhash import backend
 from dgpuhash.frames.dataframes import frames_of
 from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.aggregates.states import numbers_of_words
-from dgpuhash.frames.groupby.aggregates.values import taken
+from dgpuhash.frames.groupby.aggregates.values import take_values
 from dgpuhash.frames.groupby.assembly import frame_of, series_of
 from dgpuhash.frames.groupby.cudf.states import products
 from dgpuhash.frames.groupby.partial.kinds import (
@@ -22,7 +22,7 @@ from dgpuhash.frames.groupby.partial.kinds import (
     NEVER,
     Choice,
     Place,
-    combined,
+    combine,
     fields_of,
     prefix_of,
     total_of,
@@ -169,7 +169,7 @@ def array_of(column: Any, rows: Any) -> Any:
         made = np.zeros(len(rows), column.dtype)
         made[rows >= 0] = column[rows[rows >= 0]]
         return made
-    return taken(series_of(column, None), rows)
+    return take_values(series_of(column, None), rows)
 
 
 Wanted: TypeAlias = Mapping[Place, tuple[str, ...]]
@@ -187,7 +187,7 @@ def _combine(
         labels = {name: prefix_of(place) + name for name in fields_of(kinds)}
         ours = {name: columns[label].take(rows) for name, label in labels.items()}
         theirs = {name: plain(states[label]) for name, label in labels.items()}
-        for name, array in combined(kinds, ours, theirs).items():
+        for name, array in combine(kinds, ours, theirs).items():
             column = columns[labels[name]]
             if not isinstance(array, Choice):
                 column.put(rows, array)
@@ -334,7 +334,7 @@ class GroupBatches:
         return self._rows.result() if rows_alone else self.plan.result(self.frame())
 
 
-def folded(plan: GroupPlan, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def fold_states(plan: GroupPlan, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the merged states of all parts as one frame with distinct keys."""
     frames = frames_of(plan.states_meta)
     whole = parts[0] if len(parts) == 1 else frames.concat(parts)
@@ -391,7 +391,7 @@ def _sums(whole: pd.DataFrame, codes: Any, groups: int, wanted: Wanted) -> dict[
             made[label], rest = numbers.real_sums(codes, groups, array)
             np.add.at(rest, codes, plain(whole[label.removesuffix("real") + "rest"]))
             with np.errstate(invalid="ignore"):
-                made[label], made[label.removesuffix("real") + "rest"] = numbers.added(
+                made[label], made[label.removesuffix("real") + "rest"] = numbers.add_pairs(
                     (made[label], 0.0), (rest, 0.0)
                 )
         elif label not in made:
@@ -462,7 +462,7 @@ class Folds:
         """Return sums of pairs of floats; NaN if one is NaN."""
         made = numbers.real_sums(self.codes, self.groups, total)
         rests = numbers.real_sums(self.codes, self.groups, rest)
-        made = numbers.added(made, rests)
+        made = numbers.add_pairs(made, rests)
         none = self.xp.isnan(total)
         if not bool(none.any()):
             return made

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dgpuhash.frames.groupby.partial.plan import GroupPlan
 
 
-def known(frame: Any) -> Any:
+def without_unknown_categories(frame: Any) -> Any:
     """Return an empty frame or Series with unknown categories as objects.
 
     Dask has frames of which only the partitions know the categories.
@@ -50,7 +50,7 @@ def known_keys(frame: Any, by: Any, level: Any, *, observed: bool) -> list[Group
         When groups of categories that no row has are asked for, and these are not known.
     """
     keys = grouping_keys(frame, by, level)
-    made = [replace(key, values=known(key.values)) for key in keys]
+    made = [replace(key, values=without_unknown_categories(key.values)) for key in keys]
     if not observed and any(map(is_unknown, (key.values.dtype for key in keys))):
         raise UnsupportedError(
             "observed=False needs known categories; make them known with .cat.as_known()"
@@ -125,7 +125,7 @@ def portable(columns: Sequence[pd.Series], names: Sequence[Any]) -> pd.DataFrame
         else:
             frames = frames_of(column)
             as_text = frames.compares_as_text(column.dtype, column.dtype)
-            found = frames.compared(column, column, name, as_text=as_text)
+            found = frames.key_columns(column, column, name, as_text=as_text)
             made.extend(ours.series for ours, _ in found)
     return pd.DataFrame({f"p{place}": each for place, each in enumerate(made)}, copy=False)
 
@@ -189,7 +189,7 @@ def _other(own: Any, like: Any) -> pd.Index | None:
     return made
 
 
-def extended(plan: GroupPlan, categories: Categories) -> GroupPlan:
+def extend_categories(plan: GroupPlan, categories: Categories) -> GroupPlan:
     """Return the plan with a part's categories appended, codes unchanged."""
     if not categories:
         return plan
@@ -223,7 +223,7 @@ def _plan_with_categories(plan: GroupPlan, categories: Sequence[pd.Index]) -> Gr
     return replace(plan, source=source)
 
 
-def united(plan: GroupPlan, found: Sequence[Categories]) -> GroupPlan:
+def unite_categories(plan: GroupPlan, found: Sequence[Categories]) -> GroupPlan:
     """Return the plan with the union of all parts' categories, in their order.
 
     Parameters

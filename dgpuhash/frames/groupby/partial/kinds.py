@@ -70,7 +70,7 @@ class PairColumn:
             return total
         dtype = np.uint64 if self.origin >= 2**63 else np.int64
         origin = np.full(len(groups), self.origin, dtype)
-        return numbers.added(total, numbers.times(numbers.of_integers(origin), counts))
+        return numbers.add_pairs(total, numbers.times(numbers.of_integers(origin), counts))
 
 
 def pair_states(groups: Groups, columns: Sequence[PairColumn]) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ def combined_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
     totals: list[Any] = []
     for side in _SIDES:
         pair = ((each[side], each[f"{side} rest"]) for each in (ours, theirs))
-        totals.extend(numbers.added(*pair))
+        totals.extend(numbers.add_pairs(*pair))
     made = []
     for name, more in zip(("mixed", "squares", "others"), between, strict=True):
         with np.errstate(invalid="ignore", over="ignore"):
@@ -195,7 +195,7 @@ def place_of(number: int, rows: Any) -> Any:
     return (number << 32) | rows
 
 
-def _added(
+def _additive(
     fields: tuple[str, ...], made: Callable[[Part], tuple[Any, ...]], words: tuple[str, ...] = ()
 ) -> Kind:
     """Return a kind of integer fields that merge by addition."""
@@ -210,12 +210,12 @@ def _added(
 
 def _added_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
     other = theirs["real"], theirs["rest"]
-    return numbers.added((ours["real"], ours["rest"]), other)
+    return numbers.add_pairs((ours["real"], ours["rest"]), other)
 
 
 def _fewer_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
     other = -theirs["real"], -theirs["rest"]
-    made = numbers.added((ours["real"], ours["rest"]), other)
+    made = numbers.add_pairs((ours["real"], ours["rest"]), other)
     return made if "nonzero" not in ours else _of_nonzero(ours, theirs, *made)
 
 
@@ -266,7 +266,7 @@ def _moments(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
 
 def _fewer_moments(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
     sums = [kind for kind in ("real", "wide", "sum") if KINDS[kind].fields[0] in ours]
-    left = retracted(["count", *sums], ours, theirs)
+    left = retract(["count", *sums], ours, theirs)
     n, m, between = _between(left, theirs)
     with np.errstate(invalid="ignore", over="ignore"):
         rest = np.maximum(ours["moment"] - theirs["moment"] - between, 0)
@@ -281,13 +281,13 @@ def _extreme(name: str) -> Kind:
         return (states.value_of(name, states.void(1, Options())),)
 
     def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
-        before, _ = _compared(name, ours, theirs)
+        before, _ = _extreme_masks(name, ours, theirs)
         return (Choice(before),)
 
     return Kind((name,), made, combined, words=(name,))
 
 
-def _compared(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
+def _extreme_masks(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
     """Return masks of groups in which the second part's extreme wins or ties."""
     old, new = ours[name], theirs[name]
     if not isinstance(old, np.ndarray) or old.dtype.kind == "O":
@@ -308,7 +308,7 @@ def _label(how: str, name: str) -> Kind:
 
     def combined(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
         old, new = ours[f"{how} row"], theirs[f"{how} row"]
-        wins, ties = _compared(name, ours, theirs)
+        wins, ties = _extreme_masks(name, ours, theirs)
         wins |= ties & (new < old)
         return Choice(wins), np.where(wins, new, old)
 
@@ -360,9 +360,9 @@ KIND_OF_PAIRS = {"cov": "pair", "corr": "finite pair"}
 """The kinds of states of pairs of columns, by what they are for."""
 
 KINDS: dict[str, Kind] = {
-    "count": _added(("count",), lambda part: (part.states.count.astype(np.int64, copy=False),)),
-    "stray": _added(("stray",), lambda part: (part.states.strays,)),
-    "sum": _added(("sum",), lambda part: (part.states.sum,), ("sum",)),
+    "count": _additive(("count",), lambda part: (part.states.count.astype(np.int64, copy=False),)),
+    "stray": _additive(("stray",), lambda part: (part.states.strays,)),
+    "sum": _additive(("sum",), lambda part: (part.states.sum,), ("sum",)),
     "real": Kind(
         ("real", "rest"), lambda part: part.states.pairs, _added_pairs, _fewer_pairs
     ),
@@ -370,8 +370,8 @@ KINDS: dict[str, Kind] = {
         ("magnitude", "nonzero"), lambda part: part.states.magnitudes, _added_magnitudes,
         _fewer_magnitudes, lost=("real",),
     ),
-    "wide": _added(("high", "low"), lambda part: part.states.wide),
-    "decimal": _added(
+    "wide": _additive(("high", "low"), lambda part: part.states.wide),
+    "decimal": _additive(
         tuple(f"part {place}" for place in range(4)), lambda part: part.states.decimal_parts
     ),
     "moment": Kind(
@@ -462,7 +462,7 @@ def words_of(kinds: Iterable[str]) -> list[str]:
     return [word for kind in kinds for word in KINDS[kind].words]
 
 
-def combined(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
+def combine(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
     """Return the merged fields of two parts."""
     made: Fields = {}
     for kind in kinds:
@@ -476,7 +476,7 @@ def combined(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
     return made
 
 
-def retracted(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
+def retract(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
     """Return the fields of groups after removing the rows of other states."""
     made: Fields = {}
     for kind in kinds:

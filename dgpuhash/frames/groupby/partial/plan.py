@@ -15,20 +15,20 @@ from dgpuhash.frames.dataframes import as_series, frames_of
 from dgpuhash.frames.groupby.aggregates.pairs import Moments
 from dgpuhash.frames.groupby.aggregates.states import states_of
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-from dgpuhash.frames.groupby.aggregates.values import Values, nulls_of, taken
+from dgpuhash.frames.groupby.aggregates.values import Values, nulls_of, take_values
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey, grouping_keys, levels_of
 from dgpuhash.frames.groupby.groups import Groups, numbered
-from dgpuhash.frames.groupby.partial.fold import array_of, folded, plain
+from dgpuhash.frames.groupby.partial.fold import array_of, fold_states, plain
 from dgpuhash.frames.groupby.partial.keys import (
     Categories,
     as_dtype,
     categorical_columns,
     categories_of,
-    extended,
-    known,
+    extend_categories,
     known_keys,
     portable,
+    without_unknown_categories,
 )
 from dgpuhash.frames.groupby.partial.kinds import (
     KIND_OF_PAIRS,
@@ -199,7 +199,7 @@ class GroupPlan:
     @classmethod
     def without_rows(cls, meta: Any, verb: Verb) -> Any:
         """Return an empty frame like the parts; raise if the verb is not supported."""
-        return known(meta.iloc[:0])
+        return without_unknown_categories(meta.iloc[:0])
 
     known_keys = staticmethod(known_keys)
 
@@ -332,7 +332,7 @@ class GroupPlan:
         def label_of(rows: Any) -> Any:
             labels = as_dtype(as_series(part.index), like.dtype, like.name)
             # Of groups without values any label, so that the dtype stays.
-            return taken(labels, groups.positions(np.maximum(rows, 0)))
+            return take_values(labels, groups.positions(np.maximum(rows, 0)))
 
         single = [place for place in self.wanted if isinstance(place, int)]
         columns = [
@@ -395,7 +395,7 @@ class GroupPlan:
 
     def for_part(self, part: Any) -> GroupPlan:
         """Return the plan extended by the categories that only one part has."""
-        return extended(self, self.categories_of(part))
+        return extend_categories(self, self.categories_of(part))
 
     def categories_of(self, part: Any) -> Categories:
         """Return a part's categories that the source lacks; none on a GPU."""
@@ -432,7 +432,7 @@ class GroupPlan:
         """
         if self.needs_rows or self.form_of(parts[0]):
             return parts[0] if len(parts) == 1 else frames_of(parts[0]).concat(parts)
-        return folded(self, parts)
+        return fold_states(self, parts)
 
     def frame_of(self, columns: Iterable[Any], labels: Any, index: Any) -> Any:
         """Return a frame of columns and arrays with these labels."""

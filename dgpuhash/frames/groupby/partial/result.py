@@ -14,7 +14,7 @@ from dgpuhash.frames.groupby.aggregates import numbers
 from dgpuhash.frames.groupby.aggregates.options import Options
 from dgpuhash.frames.groupby.aggregates.states import States
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
-from dgpuhash.frames.groupby.aggregates.values import Values, taken
+from dgpuhash.frames.groupby.aggregates.values import Values, take_values
 from dgpuhash.frames.groupby.assembly import series_of
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
@@ -131,7 +131,7 @@ class FoldedGroups(Groups):
     def chosen(self, field: Any, void: Any) -> Any:
         """Return values of the groups, null where masked."""
         rows = np.arange(len(void))
-        return taken(series_of(field, None), np.where(void, -1, rows) if void.any() else rows)
+        return take_values(series_of(field, None), np.where(void, -1, rows) if void.any() else rows)
 
     def _found(self, values: list[pd.Series]) -> tuple[Any, list[pd.Series]]:
         """Return the codes of states, and their distinct keys."""

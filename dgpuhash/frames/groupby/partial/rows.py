@@ -159,7 +159,7 @@ def result_of_pieces(
     """
     results: list[Any] = []
     parts: list[pd.DataFrame] = []
-    of_piece = partial(_result_of_rows if plan.needs_rows else _folded, plan)
+    of_piece = partial(_result_of_rows if plan.needs_rows else _fold, plan)
     for result, heads in chain(told, map(of_piece, pieces)):
         if results and not len(results[0]):
             results.clear()
@@ -197,7 +197,7 @@ def result_of_pieces(
     return whole
 
 
-def _folded(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
+def _fold(plan: GroupPlan, states: pd.DataFrame) -> tuple[Any, pd.DataFrame]:
     """Return the result of merged states, and its groups, as `_result_of_rows` does."""
     groups = plan.groups_of(states)
     return plan.result_of(states, groups), plan.heads_of(groups, states["at"], groups.states)

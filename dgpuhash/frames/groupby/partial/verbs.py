@@ -19,7 +19,7 @@ from dgpuhash.frames.groupby.aggregates.values import Values
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.methods import GroupByBase
 from dgpuhash.frames.groupby.partial.kinds import KIND_OF_PAIRS, Place, kinds_for
-from dgpuhash.frames.groupby.reduction import Wanted, reduced
+from dgpuhash.frames.groupby.reduction import Wanted, reduce_columns
 
 OF_PAIRS = frozenset({"cov", "corr"})
 # Verbs that aggregate: they need nothing but states.
@@ -53,15 +53,15 @@ class Verb:
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         """Return a token for Dask that depends on the order of dictionaries."""
-        return type(self).__name__, self.name, _ordered(self.arguments), _ordered(self.options)
+        return type(self).__name__, self.name, _in_order(self.arguments), _in_order(self.options)
 
 
-def _ordered(given: Any) -> Any:
+def _in_order(given: Any) -> Any:
     """Return arguments with lists of pairs in place of dictionaries, to keep their order."""
     if isinstance(given, dict):
-        return dict.__name__, [(label, _ordered(each)) for label, each in given.items()]
+        return dict.__name__, [(label, _in_order(each)) for label, each in given.items()]
     if isinstance(given, list | tuple):
-        return type(given).__name__, list(map(_ordered, given))
+        return type(given).__name__, list(map(_in_order, given))
     return given
 
 
@@ -185,7 +185,7 @@ class PlannedGroups(Planned, GroupBy):
     def settle_dtypes(self, wanted: Sequence[Wanted], *, full: bool) -> list[Any]:
         """Return aggregates of the rows, in dtypes independent of the values."""
         columns = self._columns
-        found = reduced(self._groups, columns, wanted, self._frame.index)
+        found = reduce_columns(self._groups, columns, wanted, self._frame.index)
         return [
             settle_dtype(array, Values(columns[each.place]), each, full=full)
             for array, each in zip(found, wanted, strict=True)

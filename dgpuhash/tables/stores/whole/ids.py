@@ -64,7 +64,7 @@ class GroupIds:
         self._table = table
 
     def _numbered(self, bits: Any) -> tuple[GroupTable, Any, Any]:
-        return DistinctKeys(self.backend, bits, seed=self._first_seed).numbered()
+        return DistinctKeys(self.backend, bits, seed=self._first_seed).numbers()
 
     def restore(self, bits: Any) -> None:
         """Implement `IdStore.restore`: they appear in the order of their ids."""

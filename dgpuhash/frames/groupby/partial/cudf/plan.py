@@ -14,7 +14,7 @@ from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
     index_of,
     levels_of_index,
-    numbered,
+    numbered_series,
     order_of,
     plain_array,
     take_series,
@@ -25,8 +25,8 @@ from dgpuhash.frames.groupby.cudf.assembly import frame_of
 from dgpuhash.frames.groupby.cudf.group_by import CudfGroupBy, labels_of
 from dgpuhash.frames.groupby.cudf.groups import (
     CudfGroups,
+    as_keys,
     column_of_key,
-    compared,
     grouping_keys,
     observed_keys,
 )
@@ -89,7 +89,7 @@ class FoldedCudfGroups(CudfGroups):
     @functools.cached_property
     def sizes(self) -> Any:  # type: ignore[override]
         """The number of rows of each group of the result."""
-        return self.arranged(self._sizes)
+        return self.arrange(self._sizes)
 
     def chosen(self, field: Any, void: Any | None) -> Any:
         """Return values of the result's groups by number, null where masked."""
@@ -122,7 +122,7 @@ def portable(keys: Sequence[GroupingKey]) -> Any:
         if hasattr(key.values.dtype, "categories"):
             made.append(key.values)
         else:
-            found = frames.compared(key.values, key.values, key.name)
+            found = frames.key_columns(key.values, key.values, key.name)
             made.extend(ours.series for ours, _ in found)
     return frames.make({f"p{place}": each for place, each in enumerate(made)})
 
@@ -232,7 +232,7 @@ class CudfPlan(GroupPlan, library="cudf"):
         if any(each.in_two_passes(kinds) for each, kinds in columns):
             groups.number()
         reduce_states(groups, columns, sizes=True)
-        labels = functools.cache(lambda: numbered(frames_named("cudf").series(part.index)))
+        labels = functools.cache(lambda: numbered_series(frames_named("cudf").series(part.index)))
 
         def label_of(rows: Any) -> Any:
             return take_series(labels(), rows, nulls=True)
@@ -327,7 +327,7 @@ class CudfPlan(GroupPlan, library="cudf"):
 
     def first_rows(self, rows: Any) -> Any:
         """Return the positions of a frame's distinct rows."""
-        return number_keys(compared([(label, rows[label]) for label in rows.columns]))[1]
+        return number_keys(as_keys([(label, rows[label]) for label in rows.columns]))[1]
 
     def codes_of_part(self, part: Any, _: int) -> Any:
         """Return the codes of the keys of a part's rows."""
@@ -354,7 +354,7 @@ class CudfPlan(GroupPlan, library="cudf"):
     def fields(self, states: Any, groups: Any, place: Place) -> dict[str, Any]:
         """Return the state fields of a column: numbers by group and value columns."""
         return {
-            name: groups.arranged(each) if isinstance(each, groups.xp.ndarray) else each
+            name: groups.arrange(each) if isinstance(each, groups.xp.ndarray) else each
             for name, each in self._columns_of(states, place).items()
         }
 
