@@ -33,6 +33,8 @@ from dgpuhash.kmer.sequences.reads import ReadFiles
 from dgpuhash.kmer.summaries import Summaries
 
 _QUALITY = "minimum_base_quality"
+# Of a CPU: four batches are under way, from files to calls, and more letters take no less time.
+_BATCH_LETTERS = 2**19
 _MOST = 2**62
 
 
@@ -56,8 +58,9 @@ class Classification(Summaries):
         Whether `reads` has mates one after the other.
     name_check : bool
         Whether names of mates are compared, as `read_pairs` does.
-    batch_letters : int
-        Of each file, at a time.
+    batch_letters : int, optional
+        Of each file, at a time. None: few for an index on a CPU of this process, where a batch has
+        as many as are called at once, else 2**23.
     progress : callable, optional
         Is told the number of letters of each batch that was classified.
     consumed : callable, optional
@@ -102,7 +105,7 @@ class Classification(Summaries):
         *,
         interleaved: bool = False,
         name_check: bool = True,
-        batch_letters: int = BATCH_LETTERS,
+        batch_letters: int | None = None,
         progress: Callable[[int], object] | None = None,
         consumed: Callable[[int], object] | None = None,
         minimizer_data: bool = False,
@@ -126,6 +129,9 @@ class Classification(Summaries):
         self._files = files_of(reads)
         self._mates = None if mates is None else files_of(mates)
         self._interleaved, self._name_check = interleaved, name_check
+        if batch_letters is None:
+            is_here = index.device == "cpu" and not hasattr(index, "call_files")
+            batch_letters = _BATCH_LETTERS if is_here else BATCH_LETTERS
         self._batch_letters = batch_letters
         self._progress, self._consumed = progress, consumed
         self._backend = backends.get(index.device)

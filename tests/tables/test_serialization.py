@@ -7,6 +7,7 @@ import resource
 import struct
 import subprocess
 import sys
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import dgpuhash.tables
 from dgpuhash.errors import ExistsError, FormatError, SpecError, UnsupportedError
 from dgpuhash.frames import FrameIndex
 from dgpuhash.tables import HashMap, HashSet, MultiMap, serialization
+from dgpuhash.tables.arguments import checksums
 from dgpuhash.tables.arguments.checksums import Pieces, digest_of
 from dgpuhash.tables.open_addressing import slot_order
 from dgpuhash.tables.serialization import read_file, write_file
@@ -299,10 +301,15 @@ def test_multimaps_are_saved_piece_by_piece(device, tmp_path, monkeypatch):
         np.testing.assert_array_equal(*map(table._lists.backend.to_host, (one, other)))
 
 
-def test_damage_of_any_mebibyte_is_found(tmp_path):
-    path = tmp_path / "large"
-    write_file(path, {}, {"one": np.zeros(3 * 2**20 + 5, np.uint8)})
+@pytest.mark.parametrize("mebibytes", [1, 2, 16])
+def test_damage_of_any_mebibyte_is_found(tmp_path, monkeypatch, mebibytes):
+    """Whatever a thread takes at a time."""
+    path, array = tmp_path / "large", np.zeros(3 * 2**20 + 5, np.uint8)
+    sums = np.array([zlib.crc32(array[at : at + 2**20]) for at in range(0, len(array), 2**20)])
+    monkeypatch.setattr(checksums, "_SPAN", mebibytes * 2**20)
+    write_file(path, {}, {"one": array})
     whole = path.read_bytes()
+    assert digest_of(sums.astype("<u4").tobytes()).hex().encode() in whole
     for place in (-1, -5, -6, -(2**20) - 6, -3 * 2**20):
         data = bytearray(whole)
         data[place] ^= 16

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import numpy as np
 
 from dgpuhash.backend import Backend, kernel_named
+from dgpuhash.backend.native import native
 from dgpuhash.kmer.databases.taxon_words import (
     LEAST_LINES,
     LINE_WORDS,
@@ -269,15 +271,26 @@ class TaxonMap:
             made._words = backend.empty(len(words), _KEY)
             made._words[:] = words
         made._counts = backend.from_host(np.array([layout[6], 0], _KEY))
-        stored = known = 0
-        count = backend.xp.count_nonzero
-        for _, some in made._word_slices():
-            is_free = some == _FREE
-            stored += len(some) - int(count(is_free))
-            known += int(count((made._taxa_of(some) < np.uint64(taxa)) & ~is_free))
-        buffers.check(known == stored == layout[6], "it has unknown taxa")
+        slices = [some for _, some in made._word_slices()]
+        with ThreadPoolExecutor(native().threads(), "dgpuhash-load") as pool:
+            # Of a GPU one thread alone starts what counts.
+            each = pool.map if backend.name == "cpu" else map
+            counts = list(each(made._known_in, slices))
+        buffers.check(
+            tuple(map(sum, zip(*counts, strict=True))) == (layout[6], layout[6]),
+            "it has unknown taxa",
+        )
         buffers.check(made._are_found(), "its minimizers are not found")
         return made
+
+    def _known_in(self, words: Any) -> tuple[int, int]:
+        """Return how many of some words are not free, and how many have the number of a taxon."""
+        count = self._backend.xp.count_nonzero
+        stored, taxa = int(count(words != _FREE)), self._taxa_of(words)
+        if self._taxa < 2**self._layout.taxon_bits:
+            # Free words have a higher one.
+            return stored, int(count(taxa < np.uint64(self._taxa)))
+        return stored, stored
 
     def _are_found(self) -> bool:
         """Return whether some of the minimizers are found, and their taxa."""

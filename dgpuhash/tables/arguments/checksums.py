@@ -8,18 +8,21 @@ import json
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from dgpuhash.backend.native import native
 from dgpuhash.errors import DgpuhashError, FormatError
 
 _AT_ONCE = 2
-# Bytes of each sum.
+# Bytes of each sum, and of those that a thread takes at a time.
 _SUMMED = 1 << 20
+_SPAN = 16 * _SUMMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def pieces_of(array: np.ndarray | Pieces) -> Iterator[memoryview]:
 def with_digests(
     arrays: Iterable[Array], digest: Callable[[memoryview], bytes] = sums_digest_of
 ) -> Iterator[tuple[Array, str]]:
-    """Yield each array with its digest in hexadecimal, computing two digests at once.
+    """Yield each array with its digest in hexadecimal; all cores add up sums.
 
     Arrays are asked for on the calling thread, one ahead, and so are pieces; of these the digest
     is always that of sums.
@@ -79,24 +82,36 @@ def with_digests(
     >>> [made for _, made in with_digests([np.arange(3, dtype=np.uint8)] * 2, digest_of)]
     ['a75c0b0d97360c1ba783496eb6a0395a', 'a75c0b0d97360c1ba783496eb6a0395a']
     """
-    waiting: deque[tuple[Array, Future[bytes]]] = deque()
-    with ThreadPoolExecutor(_AT_ONCE, "dgpuhash-digest") as pool:
+    waiting: deque[tuple[Array, Callable[[], bytes]]] = deque()
+    with ThreadPoolExecutor(native().threads(), "dgpuhash-digest") as pool:
+
+        def start(data: memoryview) -> Callable[[], bytes]:
+            if digest is not sums_digest_of:
+                return pool.submit(digest, data).result
+            spans = [data[at : at + _SPAN] for at in range(0, len(data), _SPAN)]
+            sums = [pool.submit(_sums_of, [span]) for span in spans]
+            return lambda: digest_of(b"".join(each.result() for each in sums))
+
         for array in arrays:
             if isinstance(array, Pieces):
-                made: Future[bytes] = Future()
-                made.set_result(_sums_digest_of(pieces_of(array)))
-                waiting.append((array, made))
+                made = _sums_digest_of(pieces_of(array))
+                waiting.append((array, partial(bytes, made)))
             else:
-                waiting.append((array, pool.submit(digest, as_bytes(array))))
+                waiting.append((array, start(as_bytes(array))))
             if len(waiting) >= _AT_ONCE:
-                first, made = waiting.popleft()
-                yield first, made.result().hex()
+                first, finish = waiting.popleft()
+                yield first, finish().hex()
         while waiting:
-            first, made = waiting.popleft()
-            yield first, made.result().hex()
+            first, finish = waiting.popleft()
+            yield first, finish().hex()
 
 
 def _sums_digest_of(pieces: Iterable[bytes | memoryview]) -> bytes:
+    return digest_of(_sums_of(pieces))
+
+
+def _sums_of(pieces: Iterable[bytes | memoryview]) -> bytes:
+    """Return the CRC-32 sums of each MiB, of four bytes each."""
     sums, last, held = [], 0, 0
     for data in pieces:
         start = 0
@@ -109,7 +124,7 @@ def _sums_digest_of(pieces: Iterable[bytes | memoryview]) -> bytes:
                 last = held = 0
     if held:
         sums.append(last)
-    return digest_of(np.array(sums, "<u4").tobytes())
+    return np.array(sums, "<u4").tobytes()
 
 
 Made = TypeVar("Made")
