@@ -423,7 +423,7 @@ def test_states_that_follow_new_rows(client):
 def test_refusals(client):
     frame = spread(FRAMES[False])
     groups = dgpuhash.groupby(frame, "k")
-    with pytest.raises(UnsupportedError, match="apply of a function"):
+    with pytest.raises(UnsupportedError, match="apply with a Python function is not supported"):
         groups.apply(len)
     with pytest.raises(UnsupportedError, match="nlargest"):
         groups["i"].nlargest(2)
