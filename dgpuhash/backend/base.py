@@ -190,6 +190,10 @@ class Backend(Launches):
         made.fill(np.asarray(value, made.dtype)[()])
         return made
 
+    def fill_ones(self, words: Any) -> None:
+        """Set every bit of an array of uint64."""
+        words.fill(np.uint64(2**64 - 1))
+
     def multisplit(self, destinations: Any, parts: int) -> tuple[Any, np.ndarray]:
         """Return the row order by destination, and the rows of each destination.
 

@@ -194,6 +194,9 @@ class CudaBackend(Backend):
                 raise
             raise self._out_of_memory(shape, np.dtype(dtype)) from error
 
+    def fill_ones(self, words: Any) -> None:
+        words.data.memset_async(0xFF, words.nbytes)
+
     def asarray(self, data: Any, dtype: DTypeLike | None = None) -> Any:
         if (
             type(data) is self._cupy.ndarray

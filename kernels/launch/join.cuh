@@ -44,7 +44,7 @@ struct JoinSelectArgs {
   const i64* partner;  // of each left row, -1 for none
   const i64* ends;     // of each segment: rows with a partner in it and before
   i64* left;
-  i64* right;  // unused where rows are alone
+  i64* right;  // or null
   u64 alone;   // 1: rows without a partner are chosen
   u64 rows;
   u64 segment_rows;
@@ -68,7 +68,7 @@ struct FoundSelectArgs {
   const void* words;  // of each row
   const i64* ends;    // of each segment: rows found in it and before
   i64* rows_to;
-  void* words_to;
+  void* words_to;  // or null
   u64 rows;
   u64 segment_rows;
   u64 n;  // segments
@@ -128,7 +128,7 @@ DG_KERNEL join_select(JoinSelectArgs args) {
         [&](u64 row) { return (args.partner[row] < 0) == (args.alone != 0); },
         [&](u64 row, u64 place) {
           args.left[place] = static_cast<i64>(row);
-          if (!args.alone) args.right[place] = args.partner[row];
+          if (args.right) args.right[place] = args.partner[row];
         });
   });
 }
@@ -162,7 +162,8 @@ DG_KERNEL found_select(FoundSelectArgs args) {
         [&](u64 row) { return args.found[row] != 0; },
         [&](u64 row, u64 place) {
           args.rows_to[place] = static_cast<i64>(row);
-          static_cast<Word*>(args.words_to)[place] = static_cast<const Word*>(args.words)[row];
+          if (args.words_to)
+            static_cast<Word*>(args.words_to)[place] = static_cast<const Word*>(args.words)[row];
         });
   });
 }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgpuhash.tables.select import gather_rows, select_found, spread
+from dgpuhash.tables.select import gather_rows, rows_where, select_found, spread
 
 WORDS = ["uint8", "int16", "int32", "float32", "int64", "float64", "datetime64[s]", "bool"]
 ROWS = ["int64", "uint64", "uint32", "int32", "uint8"]
@@ -63,6 +63,18 @@ def test_rows_that_were_found(device, flags):
         else:
             assert device.backend.to_host(rows).tolist() == expected.tolist()
         assert device.backend.to_host(values).tolist() == (expected * 3).tolist()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 70_001])
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+def test_rows_of_a_mask(device, rows, share):
+    mask = np.random.default_rng(rows).random(rows) < share
+    found = rows_where(device.backend, device.array(mask))
+    assert found.dtype == np.int64
+    assert device.backend.to_host(found).tolist() == np.flatnonzero(mask).tolist()
+    alone, words = select_found(device.backend, device.array(mask))
+    assert words is None
+    assert device.backend.to_host(alone).tolist() == np.flatnonzero(mask).tolist()
 
 
 def test_items_of_lists_that_may_be_empty(device):

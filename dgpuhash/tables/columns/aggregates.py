@@ -134,8 +134,7 @@ def reduce_keys(
     each column.
     """
     stored = _in_records(columns)
-    table = _aggregates_table(backend, bits, estimate, [each for _, each in stored])
-    first_rows = table.first_rows(len(bits))
+    table, first_rows = _aggregates_table(backend, bits, estimate, [each for _, each in stored])
     keys, words = table.totals(bits, first_rows, len(stored))
     totals: list[Any] = [None] * len(columns)
     for (place, column), found in zip(stored, words, strict=True):
@@ -163,27 +162,23 @@ def _in_records(columns: Sequence[ColumnReduction]) -> list[tuple[int, ColumnRed
 
 def _aggregates_table(
     backend: Backend, bits: Any, estimate: DistinctEstimate, columns: Sequence[ColumnReduction]
-) -> GroupTable:
-    """Return a table of the keys with the aggregated columns."""
+) -> tuple[GroupTable, Any]:
+    """Return a table of the keys with the aggregated columns, and the first rows of keys."""
     seed = draw_seed()
     ordered = _by_region(backend, bits, estimate, columns, seed)
     described = _column_structs(backend, ordered.columns, [None] * len(columns))
-    few = ordered.rows is None and estimate.least <= _FEW_GROUPS
+    few = None
+    if ordered.rows is None and estimate.expected <= _FEW_GROUPS:
+        few = estimate.expected
 
-    def add(table: GroupTable, repeats: bool) -> bool | None:
-        added = table.add(
-            ordered.bits,
-            described,
-            len(columns),
-            rows=ordered.rows,
-            repeats=repeats,
-            few=estimate.least if few else None,
+    def add(table: GroupTable, repeats: bool) -> Any | None:
+        return table.add(
+            ordered.bits, described, len(columns), rows=ordered.rows, repeats=repeats, few=few
         )
-        return added or None
 
     return build_group_table(
         backend, bits, estimate, add, [each.fold for each in columns], seed=seed
-    )[0]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,12 @@ class GroupedKeys:
         """Return the word of each distinct key, by number."""
         return self.bits[self.first_rows]
 
+    def own_words(self) -> Any:
+        """Return the word of each distinct key, by number, in an array of the caller's own."""
+        words = self._distinct
+        del self._distinct
+        return words
+
     def uniques(self, order: Any = None) -> Any:
         """Return the distinct keys by number, or in the given `order`.
 

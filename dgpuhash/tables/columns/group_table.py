@@ -15,8 +15,8 @@ from dgpuhash.seeds import spread_seed
 from dgpuhash.tables.select import ends_of
 
 _LINE_WORDS = 8
-# All words of a free record without aggregates; a few are written by one thread.
-_FREE, _FEW_WORDS = np.uint64(2**64 - 1), 2**16
+# A few words of free records without aggregates are written by one thread, or one call of CUDA.
+_FEW_WORDS = 2**16
 # A GPU's L1 caches keep the lines of a table as first read: a separate launch for the first rows
 # lets them keep the keys that repeat often.
 _LEADING_ROWS = 2**16
@@ -24,8 +24,9 @@ _LEADING_ROWS = 2**16
 _SEGMENT_ROWS = {"cpu": 4096, "cuda": 128}
 # Copies of block-local aggregates: lanes of a tile that add to one group mostly use different ones.
 _MOST_COPIES = 8
-# Rows that a block aggregates before it adds its local aggregates to the table.
-_BLOCK_ROWS = 2**15
+# Rows that a block aggregates before it adds its local aggregates to the table: at most, and at
+# least, where fewer would leave processors idle.
+_BLOCK_ROWS, _FEWEST_BLOCK_ROWS, _BLOCKS_OF_PROCESSOR = 2**15, 2**10, 2
 
 
 class GroupTable:
@@ -73,7 +74,7 @@ class GroupTable:
             salt=spread_seed(seed),
         )  # fmt: skip
         if not folds and len(self._memory) <= _FEW_WORDS:
-            self._memory.fill(_FREE)
+            backend.fill_ones(self._memory)
             return
         ones = 3 + sum(4 << place for place, fold in enumerate(folds) if fold == "least")
         self._run(kernel_named("group_clear"), self._records * words, ones=ones)
@@ -95,16 +96,19 @@ class GroupTable:
         whether most rows are expected to hold a key that came before.
         """
         counts = self._backend.zeros(2, np.uint64)
+        self._place(bits, slots, counts[:1], counts[1:], repeats=repeats)
+        created, refused = self._backend.to_host(counts)
+        return None if refused else int(created)
+
+    def _place(self, bits: Any, slots: Any, created: Any, refused: Any, *, repeats: bool) -> None:
         segment_rows = _SEGMENT_ROWS[self._backend.name]
         for first, last in _launches(len(bits), repeats):
             self._run(
                 kernel_named("group_place", self._key),
                 math.ceil((last - first) / segment_rows), keys=bits, slots=slots,
-                created=counts[:1], refused=counts[1:],
+                created=created, refused=refused,
                 first_row=first, rows=last, segment_rows=segment_rows,
             )  # fmt: skip
-        created, refused = self._backend.to_host(counts)
-        return None if refused else int(created)
 
     def number_in_order(
         self, bits: Any, codes: Any, first_rows: Any, reached: Any, most: int
@@ -129,27 +133,29 @@ class GroupTable:
         repeats: bool,
         few: int | None = None,
         rows: Any = None,
-    ) -> bool:
-        """Insert all keys and aggregate the columns; return False on failure.
+    ) -> Any | None:
+        """Insert all keys and aggregate the columns; return the first rows (int64), in order.
 
-        Fails when a key finds no place. `columns` are `count` structs `REDUCE_COLUMN` on the
-        device. `few` is the expected number of keys if it is small enough for block-local
+        None if a key finds no place. `columns` are `count` structs `REDUCE_COLUMN` on the device.
+        `few` is the number of keys for which blocks have local aggregates, None for no such
         aggregates. `rows` (int64) are the row numbers, ascending for each key; None: rows are
         numbered from 0.
         """
-        refused = self._backend.zeros(1, np.uint64)
+        memory = self._row_counts(len(bits))
         batch = self._backend.pack(
             struct_named("GroupBatch"), table=self._storage, columns=columns, column_count=count,
-            keys=bits, rows=rows, refused=refused,
+            keys=bits, rows=rows, refused=self._refusal_mark(memory),
         )  # fmt: skip
         if few is not None:
             slots, copies = _block_table_size(few, count)
+            blocks = _BLOCKS_OF_PROCESSOR * self._backend.partition_blocks
+            segment_rows = min(_BLOCK_ROWS, max(_FEWEST_BLOCK_ROWS, math.ceil(len(bits) / blocks)))
             self._backend.run(
                 kernel_named("group_add_by_block", self._key),
-                math.ceil(len(bits) / _BLOCK_ROWS), batch=batch, rows=len(bits),
-                segment_rows=_BLOCK_ROWS, slots=slots, copies=copies,
+                math.ceil(len(bits) / segment_rows), batch=batch, rows=len(bits),
+                segment_rows=segment_rows, slots=slots, copies=copies,
             )  # fmt: skip
-            return int(refused[0]) == 0
+            return self._rank(memory)[1]
         kernel = kernel_named("group_add", self._key, in_order=rows is not None)
         segment_rows = _SEGMENT_ROWS[self._backend.name]
         for first, last in _launches(len(bits), repeats):
@@ -157,14 +163,14 @@ class GroupTable:
                 kernel, math.ceil((last - first) / segment_rows),
                 batch=batch, first_row=first, rows=last, segment_rows=segment_rows,
             )  # fmt: skip
-        return int(refused[0]) == 0
+        return self._rank(memory)[1]
 
     def number(self, rows: int) -> Any:
         """Replace first rows (below `rows`) by their ranks; return the first rows.
 
         The returned array is int64, in order.
         """
-        members, first_rows = self._rank(rows)
+        members, first_rows = self._rank(self._row_counts(rows))
         self._run(kernel_named("group_number"), self._records, first_rows=(members,))
         return first_rows
 
@@ -178,7 +184,7 @@ class GroupTable:
 
     def first_rows(self, rows: int) -> Any:
         """Return the first rows (int64), which are below `rows`, in order."""
-        return self._rank(rows)[1]
+        return self._rank(self._row_counts(rows))[1]
 
     def codes(self, slots: Any) -> None:
         """Replace record positions in `slots` by the numbers of their keys."""
@@ -186,52 +192,92 @@ class GroupTable:
 
     def find(self, bits: Any) -> Any:
         """Return first rows or numbers (int64) of keys, -1 where absent."""
-        return self._find(bits, counted=False)[0]
+        words = self._backend.empty(len(bits), np.uint64)
+        self._find_to(bits, words)
+        return words.view(np.int64)
 
     def find_counted(self, bits: Any) -> tuple[Any, Any, int]:
         """Return the result of `find`, the number found per segment, and a segment's rows.
 
         The counts are uint64, with room for one more; see `ends_of`.
         """
-        return self._find(bits, counted=True)
+        segment_rows = _SEGMENT_ROWS[self._backend.name]
+        counts = self._backend.empty(math.ceil(len(bits) / segment_rows) + 1, np.uint64)
+        words = self._backend.empty(len(bits), np.uint64)
+        self._find_to(bits, words, counts)
+        return words.view(np.int64), counts, segment_rows
 
-    def _find(self, bits: Any, *, counted: bool) -> tuple[Any, Any, int]:
+    def place_and_find(
+        self, stored: Any, bits: Any, *, repeats: bool
+    ) -> tuple[Any, Any, int, int] | None:
+        """Insert all `stored` keys and find others, with one wait; None if a key finds no place.
+
+        Returns the result of `find`, how many are found up to the end of each segment and in all,
+        and a segment's rows.
+        """
+        backend, segment_rows = self._backend, _SEGMENT_ROWS[self._backend.name]
+        # The words found, the segments' counts, a mark of refused keys, and room for one more:
+        # each array of its own takes a GPU's allocator 10 µs.
+        rows = len(bits)
+        memory = backend.empty(rows + math.ceil(rows / segment_rows) + 2, np.uint64)
+        words, counts = memory[:rows], memory[rows:]
+        memory[-2:].fill(0)
+        self._place(stored, None, memory[-1:], memory[-2:-1], repeats=repeats)
+        self._find_to(bits, words, counts)
+        ends = ends_of(backend, counts, len(counts) - 1)
+        found, marked = map(int, backend.to_host(ends[-2:]))
+        return None if found < marked else (words.view(np.int64), ends, found, segment_rows)
+
+    def _find_to(self, bits: Any, words: Any, counts: Any = None) -> None:
         rows, segment_rows = len(bits), _SEGMENT_ROWS[self._backend.name]
-        segments = math.ceil(rows / segment_rows)
-        words = self._backend.empty(rows, np.uint64)
-        counts = self._backend.empty(segments + 1, np.uint64) if counted else None
         self._run(
-            kernel_named("group_find", self._key), segments,
+            kernel_named("group_find", self._key), math.ceil(rows / segment_rows),
             keys=bits, words=words, counts=counts, rows=rows, segment_rows=segment_rows,
         )  # fmt: skip
-        return words.view(np.int64), counts, segment_rows
 
     def totals(self, bits: Any, first_rows: Any, columns: int) -> tuple[Any, list[Any]]:
         """Return the keys and aggregates (uint64) of the groups at `first_rows`.
 
         There is one array of aggregates for each column.
         """
-        keys = self._backend.empty(len(first_rows), bits.dtype)
-        totals = self._backend.empty((columns, len(first_rows)), np.uint64)
+        memory = self._backend.empty((1 + columns, len(first_rows)), np.uint64)
+        keys, totals = memory[0].view(bits.dtype)[: len(first_rows)], memory[1:]
         self._run(
             kernel_named("group_gather", self._key), len(first_rows),
             keys=bits, rows=first_rows, keys_to=keys, totals=totals, columns=columns,
         )  # fmt: skip
         return keys, list(totals)
 
-    def _rank(self, rows: int) -> tuple[Any, Any]:
-        """Return the rank structure of the set of first rows, and its members.
+    def _row_counts(self, rows: int) -> Any:
+        """Return room for a count of each 64 rows, a mark, one number more, and a `RowSet`.
 
-        The members are in order.
+        The mark is 0; it becomes 1 when a key finds no place. The set is empty.
         """
-        backend, words = self._backend, math.ceil(rows / 64)
-        members = backend.zeros((words, 2), np.uint64)
+        words = max(1, math.ceil(rows / 64))
+        memory = self._backend.empty(3 * words + 2, np.uint64)
+        memory[words:].fill(0)
+        return memory
+
+    def _refusal_mark(self, memory: Any) -> Any:
+        """Return the mark in the memory of `_row_counts`."""
+        words = len(memory) // 3
+        return memory[words : words + 1]
+
+    def _rank(self, memory: Any) -> tuple[Any, Any]:
+        """Return the rank structure of the set of first rows, and its members in order.
+
+        The members are None if a key found no place. `memory` comes from `_row_counts`.
+        """
+        backend, words = self._backend, len(memory) // 3
+        counts, members = memory[: words + 2], memory[words + 2 :]
         marks = (members,)
         self._run(kernel_named("group_mark"), self._records, first_rows=marks)
-        counts = backend.empty(words + 1, np.uint64)
         backend.run(kernel_named("group_count"), words, first_rows=marks, counts=counts)
-        ends = ends_of(backend, counts, words)
-        first_rows = backend.empty(int(ends[-1]) if words else 0, np.int64)
+        ends = ends_of(backend, counts, words + 1)
+        found, marked = map(int, backend.to_host(ends[-2:]))
+        if found < marked:
+            return members, None
+        first_rows = backend.empty(found, np.int64)
         backend.run(kernel_named("group_rank"), words, first_rows=marks, ends=ends, rows=first_rows)
         return members, first_rows
 

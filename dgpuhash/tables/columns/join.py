@@ -14,7 +14,11 @@ from dgpuhash.errors import SpecError
 from dgpuhash.tables.arguments.lookup_keys import CommonKeys, to_common_dtype
 from dgpuhash.tables.columns.aggregates import group_counts
 from dgpuhash.tables.columns.direct import DirectTable
-from dgpuhash.tables.columns.distinct import distinct_keys
+from dgpuhash.tables.columns.distinct import (
+    DistinctEstimate,
+    build_group_table,
+    distinct_keys,
+)
 from dgpuhash.tables.columns.group_table import GroupTable
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.select import ends_of, row_numbers
@@ -247,15 +251,39 @@ def _select(
     chosen = rows - found if alone else found
     if chosen == rows and not alone:
         return row_numbers(backend, rows) if named else None, partners
-    left = backend.empty(chosen, np.int64)
     right = backend.full(chosen, -1, np.int64) if alone else backend.empty(chosen, np.int64)
+    return _write_rows(backend, partners, ends, chosen, segment_rows, right, alone=alone), right
+
+
+def _write_rows(
+    backend: Backend, partners: Any, ends: Any, chosen: int, segment_rows: int, right: Any = None,
+    *, alone: bool,
+) -> Any:  # fmt: skip
+    """Return the `chosen` left rows with a partner, or the `alone` ones; fill their `right` rows.
+
+    `ends` are the partners found up to the end of each segment.
+    """
+    left, rows = backend.empty(chosen, np.int64), len(partners)
     if chosen:
         backend.run(
-            kernel_named("join_select"), len(ends),
+            kernel_named("join_select"), math.ceil(rows / segment_rows),
             partner=partners, ends=ends, left=left, right=right, alone=int(alone),
             rows=rows, segment_rows=segment_rows,
         )  # fmt: skip
-    return left, right
+    return left
+
+
+def filtered_rows(backend: Backend, asked: Any, stored: Any, *, alone: bool) -> Any:
+    """Return the rows (int64) of words found among other words, or `alone` of the missing ones.
+
+    There are words on both sides. One wait serves the table and the search.
+    """
+    partners, ends, found, segment_rows = build_group_table(
+        backend, stored, DistinctEstimate.of(backend, stored),
+        lambda table, repeats: table.place_and_find(stored, asked, repeats=repeats),
+    )[1]  # fmt: skip
+    chosen = len(asked) - found if alone else found
+    return _write_rows(backend, partners, ends, chosen, segment_rows, alone=alone)
 
 
 def _pairs(

@@ -16,6 +16,7 @@ import dgpuhash
 from dgpuhash.backend.native import native
 from dgpuhash.errors import ColumnError, DgpuhashError, KeyTypeError, ShapeError, SpecError
 from dgpuhash.tables.columns import aggregates, factorize, group_table
+from dgpuhash.tables.columns import distinct as compacting
 
 NUMBERS = ["bool", "int8", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -30,6 +31,7 @@ PLANNED = aggregates._plan
     params=[
         "as planned", "small segments", "as on a GPU", "one total for all tiles",
         "with the keys", "with the keys, in blocks", "with the keys, by region",
+        "with the keys, refused",
     ]
 )  # fmt: skip
 def plan(request, monkeypatch):
@@ -53,6 +55,8 @@ def plan(request, monkeypatch):
         monkeypatch.setattr(factorize, "one_pass_pays", lambda *_: True)
         monkeypatch.setattr(aggregates, "_FEW_GROUPS", 2**62 if "blocks" in request.param else 0)
         monkeypatch.setattr(group_table, "_BLOCK_ROWS", 100)
+        if "refused" in request.param:
+            monkeypatch.setattr(compacting, "_CLOSE_LINES", 1)
         if "region" in request.param:
             monkeypatch.setattr(aggregates, "_SCATTERED_GROUPS", 0)
             monkeypatch.setattr(aggregates, "_SCATTERED_ROWS", 0)

@@ -151,3 +151,19 @@ def test_rows_by_key(device, stored, keys, asked, dtype, masked, sorts, monkeypa
         names = ["asked", "stored"] if of_asked else ["stored", "asked"]
         expected = both.sort_values(names)[names].to_numpy().T
         assert [each.tolist() for each in found] == expected.tolist()
+
+
+@pytest.mark.parametrize("lines", [1, 2**8])
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize(("asked", "stored"), [(1, 1), (700, 90), (5_000, 20_000), (40_000, 300)])
+def test_filtered_rows(device, asked, stored, alone, lines, monkeypatch):
+    # Walks of one line are refused, and the keys tried anew.
+    monkeypatch.setattr(distinct, "_CLOSE_LINES", lines)
+    random = np.random.default_rng(asked)
+    kept, wanted = (random.integers(0, stored, each).astype("u8") for each in (stored, asked))
+    kept[0] = wanted[-1] = 2**64 - 1
+    sides = device.array(wanted), device.array(kept)
+    found = join.filtered_rows(device.backend, *sides, alone=alone)
+    assert found.dtype == np.int64
+    expected = np.flatnonzero(np.isin(wanted, kept) != alone)
+    np.testing.assert_array_equal(device.backend.to_host(found), expected)
