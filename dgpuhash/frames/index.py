@@ -351,9 +351,11 @@ class FrameIndex(LookupMixin):
         if columns is not None:
             columns = [*needed_columns(self.meta, encoder, names, columns), *encoder.names]
         warn_int_float_merge(left, names, given, rows, encoder)
+        if kind == "semi" and self._frames.selects_pairs and rows.table.one_row_per_code:
+            return self._frames.keep(left, rows.pairs(encoded)[0])
         if kind in FILTERS:
             found = rows.found(encoded)
-            return self._frames.keep_where(left, found if kind == "semi" else ~found)
+            return self._frames.keep_where(left, found, kind)
         met = rows.find_matches(encoded, inner=kind == "inner")
         few = kind not in ALL_ROWS and rows.store.paged
         met, stored = rows.of_matches(met) if few else (met, rows.store.whole())

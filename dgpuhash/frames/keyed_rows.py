@@ -326,7 +326,7 @@ class KeyedRows:
 
     def found(self, encoded: EncodedKeys) -> Any:
         """Return a mask of the query rows with a stored match."""
-        if encoded.ambiguous is False:
+        if encoded.ambiguous is False or (len(encoded) and len(self) and self._proved(encoded)):
             found = self.table.contains(encoded.codes)
             return found if encoded.valid is None else found & encoded.valid
         found = self._xp.zeros(len(encoded), dtype=bool)

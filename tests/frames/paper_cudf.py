@@ -193,11 +193,6 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
             return [column.reindex(rows).reset_index(drop=True) for column in columns]
         return [column.take(rows).reset_index(drop=True) for column in columns]
 
-    def keep_columns(columns: Any, numbers: Any, mask: Any) -> tuple[list[pd.Series], Any]:
-        assert mask.dtype == bool
-        kept = np.flatnonzero(mask)
-        return take_columns(columns, kept, nulls=False), numbers[kept]
-
     def is_numbered(index: Any) -> bool:
         return type(index) is pd.RangeIndex and index.start == 0 and index.step == 1
 
@@ -239,7 +234,6 @@ def simulate_columns(monkeypatch: Any, frame_type: Any, series_type: Any) -> Non
         "series_of_key": series_of_key,
         "shared_column": lambda column: numbered(column).copy(),
         "is_numbered": is_numbered,
-        "keep_columns": keep_columns,
         "numbered_series": as_numbered,
         "take_columns": take_columns,
         "take_series": take_series,

@@ -243,8 +243,11 @@ class Frames(ABC):
         """Return the rows at positions `rows` with their index labels."""
 
     @abstractmethod
-    def keep_where(self, frame: Any, mask: Any) -> Any:
-        """Return the rows where `mask` is True with their index labels."""
+    def keep_where(self, frame: Any, found: Any, kind: str) -> Any:
+        """Return the rows with a match (semi), or without one (anti), with their index labels.
+
+        `found` masks those with a match, and may be overwritten.
+        """
 
     @abstractmethod
     def check_takeable(self, frame: Any) -> None:

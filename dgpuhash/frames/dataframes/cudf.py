@@ -22,7 +22,6 @@ from dgpuhash.frames.dataframes.cudf_columns import (
     index_of_columns,
     integers,
     is_numbered,
-    keep_columns,
     key_column,
     numbered_series,
     order_of,
@@ -39,7 +38,7 @@ from dgpuhash.frames.dataframes.promotion import check_promoted
 from dgpuhash.frames.dataframes.remedies import astype
 from dgpuhash.frames.key_columns import IncomparableError, KeyColumn, LogicalType
 from dgpuhash.tables.arguments.exact import float_bound
-from dgpuhash.tables.select import row_numbers
+from dgpuhash.tables.select import rows_where
 
 if TYPE_CHECKING:
     from dgpuhash.frames.merge.keys import JoinKeys, KeyPair
@@ -190,15 +189,17 @@ class CudfFrames(Frames):
     def check_takeable(self, frame: Any) -> None:
         pass
 
+    def keep_where(self, frame: Any, found: Any, kind: str) -> Any:
+        if kind == "anti":
+            # Eight rows at once: CuPy's ~ takes 0.6 ms longer for 2^27 rows.
+            eights = found[: len(found) // 8 * 8].view(np.uint64)
+            eights ^= np.uint64(0x0101010101010101)
+            rest = found[8 * len(eights) :]
+            rest ^= True
+        return self.keep(frame, rows_where(backend.get(self.device), found))
+
     def keep(self, frame: Any, rows: Any) -> Any:
-        return self._pick(frame, take_columns(columns_of(frame).columns, rows, nulls=False), rows)
-
-    def keep_where(self, frame: Any, mask: Any) -> Any:
-        numbers = row_numbers(backend.get(self.device), len(mask))
-        return self._pick(frame, *keep_columns(columns_of(frame).columns, numbers, mask))
-
-    def _pick(self, frame: Any, columns: Sequence[Any], rows: Any) -> Any:
-        """Return the rows at positions as a frame of gathered columns, with their labels."""
+        columns = take_columns(columns_of(frame).columns, rows, nulls=False)
         index = frame.index
         if type(index) is self._cudf.RangeIndex:
             numbers = rows if is_numbered(index) else rows * index.step + index.start
@@ -311,8 +312,7 @@ class CudfFrames(Frames):
         columns = []
         for pair in keys.pairs:
             dtype = key_dtype(pair.left, pair.right, "outer")
-            sides = [cast(side, dtype) for side in (pair.left, pair.right)]
-            both = self.take(self.concat([side.to_frame(0) for side in sides]), places)[0]
+            both = self._of_both(pair.left, pair.right, dtype, places)
             if hasattr(dtype, "categories"):
                 both = both.cat.codes.astype("int64").fillna(-1)
             columns.append(both)
@@ -363,11 +363,16 @@ class CudfFrames(Frames):
         dtype = key_dtype(left, right, how) if dtype is None else dtype
         if how == "right":
             return take_series(cast(right, dtype), sides[1].rows, nulls=True)
-        ours = take_series(cast(left, dtype), sides[0].rows, nulls=True)
+        ours = sides[0].rows
         if not sides[0].lacks:
-            return ours
-        theirs = take_series(cast(right, dtype), sides[1].rows, nulls=True)
-        return ours.where(self.series(sides[0].rows >= 0), theirs)
+            return take_series(cast(left, dtype), ours, nulls=True)
+        places = self.xp.where(ours >= 0, ours, sides[1].all_rows(self.xp) + len(left))
+        return self._of_both(left, right, dtype, places)
+
+    def _of_both(self, left: Any, right: Any, dtype: Any, places: Any) -> Any:
+        """Return values of two key columns at positions, of which the right ones come last."""
+        whole = self._cudf.concat([cast(left, dtype), cast(right, dtype)], ignore_index=True)
+        return take_series(whole, places).rename(left.name)
 
     def categories(self, codes: Any, values: Sequence[str]) -> Any:
         texts = self._cudf.Series(list(values)).take(codes).reset_index(drop=True)

@@ -205,18 +205,6 @@ def sorted_order(table: Sequence[Any]) -> Any:
     return _buffer(order, np.dtype(np.int32))
 
 
-def keep_columns(columns: Collection[Any], numbers: Any, mask: Any) -> tuple[list[Any], Any]:
-    """Return the values of each column, and of an array, where a mask is True."""
-    import pylibcudf as plc
-
-    if not len(mask):
-        return list(map(shared_column, columns)), numbers
-    own, kept = map(plc.Column.from_cuda_array_interface, (numbers, mask))
-    table = plc.Table([*(column.to_pylibcudf() for column in columns), own])
-    *found, rows = plc.stream_compaction.apply_retention_mask(table, kept).columns()
-    return _columns_like(found, columns), _buffer(rows, numbers.dtype)
-
-
 def _columns_like(made: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
     """Return pylibcudf columns as cuDF columns with the dtypes of others."""
     return [column_over(own, column.dtype) for own, column in zip(made, columns, strict=True)]
@@ -357,7 +345,7 @@ def _bytes(span: Any) -> Any:
 
     if span is None:
         return cp.empty(0, cp.uint8)
-    if hasattr(span, "__cuda_array_interface__"):
+    if not (getattr(span, "ptr", 0) and span.size):
         return cp.asarray(span).view(cp.uint8)
     memory = cp.cuda.UnownedMemory(span.ptr, span.size, span)
     return cp.ndarray((span.size,), cp.uint8, cp.cuda.MemoryPointer(memory, 0))

@@ -164,7 +164,8 @@ class PandasFrames(Frames):
     def keep(self, frame: Any, rows: Any) -> Any:
         return frame.take(rows)
 
-    def keep_where(self, frame: Any, mask: Any) -> Any:
+    def keep_where(self, frame: Any, found: Any, kind: str) -> Any:
+        mask = found if kind == "semi" else ~found
         return frame.copy(deep=False) if mask.all() else frame.take(mask.nonzero()[0])
 
     def concat(self, frames: Sequence[Any]) -> Any:

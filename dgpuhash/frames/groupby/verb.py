@@ -257,7 +257,8 @@ def groupby(
     0    a    6.0     2
     1    b    1.0     1
     """
-    if hasattr(frame, "__dask_graph__"):
+    # Of the type: frames look for an attribute among their columns.
+    if hasattr(type(frame), "__dask_graph__"):
         return resolve_name(_LAZILY)(
             frame, by, level=level, sort=sort, dropna=dropna, observed=observed,
             as_index=as_index, npartitions=npartitions, client=client,

@@ -27,7 +27,7 @@ from dgpuhash.frames.merge.rows import StoredKeys, encoder_of, with_short_words
 from dgpuhash.tables import unique
 from dgpuhash.tables.columns.direct import DenseKeys
 from dgpuhash.tables.columns.isin import membership_mask
-from dgpuhash.tables.columns.join import pairs_of_words
+from dgpuhash.tables.columns.join import filtered_rows
 
 # Nulls of an object column that differ from each other where it is the only one compared.
 _NULLS: tuple[type, ...] = (type(None), float, type(pd.NaT), type(pd.NA))
@@ -137,9 +137,10 @@ def filter_rows(frame: Any, keys: JoinKeys, kind: str, *, nulls_equal: bool = Tr
             asked, known = encoder.encode_columns(left), encoder.encode_stored(right)
             if known.proves and asked.proves and asked.valid is None:
                 device = backend.get(frames.device)
-                return frames.keep(frame, pairs_of_words(device, asked.codes, known.codes, kind)[0])
+                words, alone = (asked.codes, known.codes), kind == "anti"
+                return frames.keep(frame, filtered_rows(device, *words, alone=alone))
     found = occurs(left, right, nulls_equal=nulls_equal)
-    return frames.keep_where(frame, found if kind == "semi" else ~found)
+    return frames.keep_where(frame, found, kind)
 
 
 def null_kinds(series: pd.Series) -> pd.Series:

@@ -115,9 +115,9 @@ class MergePlan:
     def _sides(self, pairs: RowPairs) -> tuple[JoinedSide, JoinedSide]:
         """Return both sides with their rows."""
         how = self.how
-        lacks = how in ("right", "outer") and pairs.absent("left") is not None
+        lacks = how in ("right", "outer") and pairs.lacks("left")
         left = JoinedSide(self.left, pairs.left, lacks, how == "left")
-        lacks = how in ("left", "outer") and pairs.absent("right") is not None
+        lacks = how in ("left", "outer") and pairs.lacks("right")
         return left, JoinedSide(self.right, pairs.right, lacks, how == "right")
 
     def index(self, pairs: RowPairs) -> Any:

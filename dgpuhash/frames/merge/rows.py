@@ -16,6 +16,7 @@ from dgpuhash.frames.matches import drop_matches, unequal_matches, with_unmatche
 from dgpuhash.frames.merge.keys import JoinKeys
 from dgpuhash.tables.columns.direct import DirectTable
 from dgpuhash.tables.columns.join import RowsByKey
+from dgpuhash.tables.select import rows_where
 
 # The one right row of each left one, -1 for none; or None, and pairs of left and right rows. Left
 # rows of these may be None where each has one right row.
@@ -51,13 +52,14 @@ class RowPairs:
         """Return the pairs in a mask, given the rows of both sides."""
         return RowPairs(self.rows("left", left)[mask], self.rows("right", right)[mask])
 
+    def lacks(self, side: str) -> bool:
+        """Return whether a pair lacks a row of a side."""
+        found = self.left if side == "left" else self.right
+        return found is not None and len(found) > 0 and bool(found.min() < 0)
+
     def absent(self, side: str) -> Any | None:
         """Return a mask of the pairs without a row of a side, None if there are none."""
-        found = self.left if side == "left" else self.right
-        if found is None or not len(found):
-            return None
-        mask = found < 0
-        return mask if mask.any() else None
+        return (self.left if side == "left" else self.right) < 0 if self.lacks(side) else None
 
 
 def pairs_of(
@@ -99,9 +101,9 @@ def row_pairs(found: Found, how: str, left: int, right: int, xp: Any) -> RowPair
         return RowPairs(None, theirs) if len(asked) == left else RowPairs(asked, theirs[asked])
     if how == "outer":
         # Rows without a partner mark the last place.
-        there = xp.zeros(right + 1, bool)
-        there[theirs] = True
-        others = xp.flatnonzero(~there[:-1])
+        alone = xp.ones(right + 1, bool)
+        alone[theirs] = False
+        others = rows_where(backend.get(None, alone), alone[:-1])
         if len(others):
             ours = xp.arange(left) if ours is None else ours
             ours = xp.concatenate([ours, xp.full(len(others), -1)])

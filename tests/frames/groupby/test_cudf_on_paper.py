@@ -19,7 +19,7 @@ from dgpuhash.frames.dataframes import dispatch
 
 # Of ours, of a sum of one column by one.
 MOST_FUNCTIONS = 240
-MADE = {"gather": 2, "sorted_order": 1, "index_of_columns": 1, "array_column": 1}
+MADE = {"gather": 1, "sorted_order": 1, "index_of_columns": 1, "array_column": 2}
 MOST_SERIES = 2
 FRAME = pd.DataFrame(
     {

@@ -16,6 +16,7 @@ from dgpuhash import backend
 from dgpuhash.errors import ShapeError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_named
 from dgpuhash.frames.dataframes.cudf_columns import (
+    array_column,
     column_of_series,
     column_over,
     gather,
@@ -105,8 +106,12 @@ class CudfGroups:
         self.backend: Backend = backend.get(self.frames.device)
         self._words: dict[Hashable, Any] = {}
         columns = as_keys(list(zip([key.name for key in keys], self._key_columns, strict=True)))
-        encoded = KeyEncoder.for_columns(columns).for_call(columns)[1]
+        encoder, encoded = KeyEncoder.for_types(columns.stored_types).for_call(columns)
         exact = bool(rows) and encoded.proves
+        dtype = self._key_columns[0].dtype
+        integers = isinstance(dtype, np.dtype) and dtype.kind in "iu"
+        # Whether the words of the keys are the only key's values.
+        self._words_are_keys: bool = exact and integers and encoder.codes_are_keys
         self._grouped: GroupedKeys | None = GroupedKeys(encoded.codes) if exact else None
         self._numbered: Any = None if exact else encoded.numbers()
 
@@ -169,6 +174,9 @@ class CudfGroups:
     @functools.cached_property
     def _keys_by_number(self) -> list[Any]:
         """The keys of the groups by number, as pylibcudf columns."""
+        if self._grouped is not None and self._words_are_keys:
+            words = self._grouped.own_words().view(self._key_columns[0].dtype)
+            return [array_column(words).to_pylibcudf()]
         return gather([column.to_pylibcudf() for column in self._key_columns], self._first)
 
     def arrange(self, array: Any) -> Any:
