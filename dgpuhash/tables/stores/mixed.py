@@ -144,7 +144,8 @@ class MixedBatches(RecipeStore[Recipe]):
         pending = backend.empty(len(batch.keys), np.uint64)
         table.fill()
         table.state[_PENDING : _COUNTED + 1].fill(np.uint64(0))
-        _count(backend, batch.ops, table.state[_COUNTED:])
+        rows = len(batch.keys)
+        _op_counter(backend)(rows, batch.ops, table.state[_COUNTED:], rows)
         step = batch.step(table, most, pending)
         self.attempts = 0
         try:
@@ -324,7 +325,7 @@ def count_stores(backend: Backend, codes: Any, first: int = 0) -> int:
         When a code is no `Op`.
     """
     counted = backend.zeros(1, np.uint64)
-    _count(backend, codes, counted)
+    _op_counter(backend)(len(codes), codes, counted, len(codes))
     strange, stored = divmod(int(backend.to_host(counted)[0]), _STRANGE)
     check_codes(codes, strange, first)
     return stored
@@ -340,14 +341,9 @@ def check_codes(codes: Any, strange: int, first: int = 0) -> None:
         )
 
 
-def _count(backend: Backend, codes: Any, counted: Any) -> None:
-    """Launch a count of rows that may store, plus `_STRANGE` for each invalid code."""
-    rows = len(codes)
-    _counter(backend)(rows, codes, counted, rows)
-
-
 @functools.cache
-def _counter(backend: Backend) -> Callable[..., None]:
+def _op_counter(backend: Backend) -> Callable[..., None]:
+    """Return a count of rows that may store, plus `_STRANGE` for each invalid code."""
     return backend.bound(kernel_named("op_counts"))
 
 
