@@ -366,7 +366,7 @@ def minimizers_nbytes(minimizers: int, minimizer_bits: int) -> int:
     Examples
     --------
     >>> [round(minimizers_nbytes(10**8, bits) / 10**8, 1) for bits in (48, 62)]
-    [8.9, 13.5]
+    [9.1, 13.5]
     """
     if why_whole_keys(minimizer_bits, minimizers):
         return table_nbytes(_WORD, _NODE, minimizers, _MINIMIZER_LOAD)

@@ -10,7 +10,7 @@ STEP_BITS, WORD_BITS = 10, 64
 LEAST_LINES = 2**STEP_BITS
 _MOST_TAXON_BITS = 32
 # Words that have a minimizer, of all: how many at most while it is filled, and in a file.
-LOAD = 0.9
+LOAD = 0.875
 # Of a minimizer that is a whole key, and the number of its taxon.
 WHOLE_KEY_NBYTES = 12
 # NCBI has 2.7 million.
@@ -36,7 +36,7 @@ class WordLayout(NamedTuple):
     --------
     >>> layout = WordLayout.of(48, 37_000_000)
     >>> layout.lower_bits, layout.taxon_bits, round(layout.nbytes / 37_000_000, 1)
-    (26, 28, 8.9)
+    (26, 28, 9.1)
     """
 
     lines: int
