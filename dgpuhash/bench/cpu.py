@@ -48,7 +48,7 @@ _ROWS_PER_GROUP = 10
 _SCALE = 4
 
 
-class KeyColumns:
+class Int64Keys:
     """Columns of int64 keys of one kind, the same ones for each number of rows.
 
     Parameters
@@ -136,7 +136,7 @@ def _random_keys(random: np.random.Generator, count: int) -> np.ndarray:
             return np.asarray(keys)
 
 
-def tasks(library: Library, columns: KeyColumns) -> dict[str, Task]:
+def tasks(library: Library, columns: Int64Keys) -> dict[str, Task]:
     """Return the calls of a library by their names in `VERBS`."""
     keys, grouped = columns.keys, columns.grouped
     work: dict[str, Task] = {}
@@ -163,7 +163,7 @@ def tasks(library: Library, columns: KeyColumns) -> dict[str, Task]:
     return work
 
 
-def _tables(columns: KeyColumns) -> dict[str, Task]:
+def _tables(columns: Int64Keys) -> dict[str, Task]:
     """Return the verbs of this package's tables, with default arguments."""
     keys, rows = columns.keys, np.arange(len(columns))
     table, lists = (kind.from_arrays(keys, rows) for kind in (dgpuhash.HashMap, dgpuhash.MultiMap))
@@ -198,7 +198,7 @@ def _tables(columns: KeyColumns) -> dict[str, Task]:
     }
 
 
-def _indexes(columns: KeyColumns) -> dict[str, Task]:
+def _indexes(columns: Int64Keys) -> dict[str, Task]:
     """Return the calls of a pandas Index; its hash table is made at first use."""
     keys: Any = columns.keys
     probes: Any = columns.probes
@@ -216,7 +216,7 @@ def _indexes(columns: KeyColumns) -> dict[str, Task]:
     }
 
 
-def is_right(verb: str, columns: KeyColumns, arrays: Sequence[Any]) -> bool:
+def is_right(verb: str, columns: Int64Keys, arrays: Sequence[Any]) -> bool:
     """Return whether the arrays of a task are the right answer."""
     first, *others = arrays
     if verb == WIDE:
@@ -340,17 +340,17 @@ def run(
         yield from _measure(merges, [], repeats, n=_WIDE_ROWS, keys="arange", verb=WIDE)
 
 
-def _columns(rows: int, kind: str) -> list[KeyColumns]:
+def _columns(rows: int, kind: str) -> list[Int64Keys]:
     """Return key columns for calls to take in turns, several if they are short.
 
     A CPU's branch predictor learns the order of one short column's keys by heart.
     """
     several = 1 if kind == "arange" else max(1, min(_MOST_COLUMNS, _ROWS_OF_COLUMNS // rows))
-    return [KeyColumns(rows, kind, number) for number in range(several)]
+    return [Int64Keys(rows, kind, number) for number in range(several)]
 
 
 def _rows(
-    columns: Sequence[KeyColumns], libraries: Sequence[Library], verbs: Sequence[str], repeats: int
+    columns: Sequence[Int64Keys], libraries: Sequence[Library], verbs: Sequence[str], repeats: int
 ) -> Iterator[dict[str, Any]]:
     gc.collect()
     every = {library: [tasks(library, each) for each in columns] for library in libraries}
@@ -366,7 +366,7 @@ def _rows(
 
 
 def _measure(
-    able: dict[Library, list[Task]], columns: Sequence[KeyColumns], repeats: int, *, verb: str,
+    able: dict[Library, list[Task]], columns: Sequence[Int64Keys], repeats: int, *, verb: str,
     **what: Any,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the rows of one verb, after all libraries have answered it."""

@@ -135,10 +135,10 @@ class Distribution:
     def __str__(self) -> str:
         return self.name if self.name == "unique" else f"{self.name}:{self.parameter:g}"
 
-    def sample(self, backend: Backend, n: int) -> Sample:
+    def sample(self, backend: Backend, n: int) -> KeyDraw:
         """Draw the key numbers of `n` rows."""
         if self.name == "unique":
-            return Sample(backend, backend.xp.arange(1, n + 1, dtype=np.int64), n, every=True)
+            return KeyDraw(backend, backend.xp.arange(1, n + 1, dtype=np.int64), n, every=True)
         if self.name == "uniform":
             return draw(backend, n, max(1, round(n / self.parameter)))
         reached = backend.xp.arange(1, n + 1, dtype=np.float64)
@@ -148,10 +148,10 @@ class Distribution:
         points *= reached[-1]
         ranks = backend.xp.searchsorted(reached, points, side="right")
         del reached, points
-        return Sample(backend, backend.xp.minimum(ranks, n - 1) + 1, n)
+        return KeyDraw(backend, backend.xp.minimum(ranks, n - 1) + 1, n)
 
 
-class Sample:
+class KeyDraw:
     """Key numbers of a batch, from which answers follow without a hash table.
 
     Attributes
@@ -209,7 +209,7 @@ class Sample:
         return len(self) if self._every else len(self.present())
 
 
-def draw(backend: Backend, n: int, most: int, stream: int = 0) -> Sample:
+def draw(backend: Backend, n: int, most: int, stream: int = 0) -> KeyDraw:
     """Draw `n` rows, each with one of `most` equally likely keys.
 
     Examples
@@ -223,4 +223,4 @@ def draw(backend: Backend, n: int, most: int, stream: int = 0) -> Sample:
     points *= most
     numbers = points.astype(np.int64)
     numbers += 1
-    return Sample(backend, numbers, most)
+    return KeyDraw(backend, numbers, most)

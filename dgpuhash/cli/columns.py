@@ -109,7 +109,7 @@ _SQL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AggregateOption:
     """Aggregate of a column, as an option names it.
 
     Attributes
@@ -152,9 +152,9 @@ class AggregateCall(click.ParamType):
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Aggregate:
+    ) -> AggregateOption:
         """Return the aggregate's column, function and name."""
-        if isinstance(value, Aggregate):
+        if isinstance(value, AggregateOption):
             return value
         found = _CALL.fullmatch(value)
         if found is None:
@@ -170,4 +170,4 @@ class AggregateCall(click.ParamType):
             except ValueError:
                 self.fail(f"{number.strip()!r} in {value!r} is no number")
         label = (found["label"] or found["call"]).strip()
-        return Aggregate(label, found["how"], found["column"], options)
+        return AggregateOption(label, found["how"], found["column"], options)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dgpuhash.cli.cluster import Scheduler, client_for
-from dgpuhash.cli.columns import Aggregate, AggregateCall, KeyColumns, Types
+from dgpuhash.cli.columns import AggregateCall, AggregateOption, KeyColumns, Types
 from dgpuhash.cli.signature import command, option
 from dgpuhash.cli.threads import threads_option
 from dgpuhash.errors import ColumnError, DgpuhashError, SpecError
@@ -33,7 +33,7 @@ def groupby(
     files: tuple[str, ...],
     *,
     by: KeyColumns,
-    aggregates: Annotated[tuple[Aggregate, ...], option("--agg", type=AggregateCall())],
+    aggregates: Annotated[tuple[AggregateOption, ...], option("--agg", type=AggregateCall())],
     sort: Annotated[bool, option("--sort/--no-sort")] = True,
     dropna: Annotated[bool, option("--dropna/--keep-nulls")] = True,
     output: Annotated[str | None, option("-o", "--output")] = None,
@@ -118,7 +118,7 @@ _CALLED = {
 
 
 def _named_aggregates(
-    meta: pd.DataFrame, by: Sequence[str], aggregates: Iterable[Aggregate]
+    meta: pd.DataFrame, by: Sequence[str], aggregates: Iterable[AggregateOption]
 ) -> dict[str, pd.NamedAgg]:
     """Return the options' aggregates as named aggregates for ``agg``.
 
@@ -170,12 +170,12 @@ def _tell_rows(meta: pd.DataFrame, by: Sequence[str], named: dict[str, pd.NamedA
     SpecError
         When an aggregate has no such option.
     """
-    from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+    from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 
     keeping: list[str] = []
     for label, each in named.items():
         try:
-            plan = GroupPlan.of(meta, list(by), how=Verb("agg", options={label: each}))
+            plan = GroupPlan.of(meta, list(by), how=GroupByCall("agg", options={label: each}))
         except TypeError as error:
             if isinstance(error, DgpuhashError):
                 raise

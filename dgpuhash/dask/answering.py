@@ -22,7 +22,7 @@ from dgpuhash.errors import IndexLost
 OURS, DASK = "dgpuhash", "Dask"
 
 
-class Calls(threading.local):
+class CallNesting(threading.local):
     """Nesting of intercepted calls in one thread.
 
     Attributes
@@ -53,7 +53,7 @@ class Answering:
         self.on = False
         self.falls_back = True
         self.kept_nbytes: int | None = None
-        self._calls = Calls()
+        self._calls = CallNesting()
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str, str]] = Counter()
         # Those whose builds stay, and all that verbs were answered with.

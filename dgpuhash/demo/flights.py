@@ -26,7 +26,7 @@ from dgpuhash.demo.cluster import gpu_count, local_client
 from dgpuhash.demo.kept_answers import KeptAnswers
 from dgpuhash.demo.reference import JOINS, ResultMismatch, delays, expect_equal, joined_flights
 from dgpuhash.demo.repeated_joins import RepeatedJoins
-from dgpuhash.demo.report import Report
+from dgpuhash.demo.report import DemoReport
 from dgpuhash.distributed import DistributedIndex
 
 PARTITIONS = {"flights": 16, "planes": 2, "weather": 4, "airlines": 1}
@@ -58,7 +58,7 @@ def run(
     console = console or Console()
     gpus = gpu_count()
     place = f"{gpus} GPUs" if gpus else "CPU"
-    report = Report(console)
+    report = DemoReport(console)
     try:
         with ExitStack() as stack:
             made = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -108,7 +108,7 @@ class MainJob:
     client: Client
     tables: dict[str, pd.DataFrame]
     frames: dict[str, Any]
-    report: Report
+    report: DemoReport
     on_gpus: bool
 
     def run(self) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -184,7 +184,7 @@ class MainJob:
         )
 
 
-def _print_comparison(report: Report, many: RepeatedJoins, beside: pd.DataFrame) -> None:
+def _print_comparison(report: DemoReport, many: RepeatedJoins, beside: pd.DataFrame) -> None:
     """Print the times of the batches with an index and with Dask's merge."""
     title = f"{many.rows:,} rows, joined {many.times} times with {many.batch_rows:,} others"
     report.print_frame(beside, title)

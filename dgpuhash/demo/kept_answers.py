@@ -9,7 +9,7 @@ import pandas as pd
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.refresh import run as refresh
-from dgpuhash.demo.report import Report
+from dgpuhash.demo.report import DemoReport
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class KeptAnswers:
     fractions: tuple[float, ...] = (0.001, 0.01, 0.1)
     times: int = 3
 
-    def run(self, backend: Backend, report: Report) -> pd.DataFrame:
+    def run(self, backend: Backend, report: DemoReport) -> pd.DataFrame:
         """Return the milliseconds of a round by library and share; raise if answers differ.
 
         Raises

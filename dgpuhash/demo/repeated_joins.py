@@ -12,7 +12,7 @@ import pandas as pd
 from distributed import Client, wait
 
 from dgpuhash.demo.reference import ResultMismatch
-from dgpuhash.demo.report import Report
+from dgpuhash.demo.report import DemoReport
 from dgpuhash.distributed import DistributedIndex
 
 # A prime: its multiples modulo the number of rows are a permutation, unless it divides that number.
@@ -61,7 +61,7 @@ class RepeatedJoins:
         parts = max(1, self.partitions // 2)
         return self._frame(_probe_rows, self.batch_rows, parts, seed=number)
 
-    def run(self, client: Client, report: Report, *, on_gpus: bool = False) -> pd.DataFrame:
+    def run(self, client: Client, report: DemoReport, *, on_gpus: bool = False) -> pd.DataFrame:
         """Join all batches with an index and with Dask's merge; return seconds.
 
         Raises

@@ -27,7 +27,7 @@ class Phase:
     rows: int | None
 
 
-class Report:
+class DemoReport:
     """Collector and printer of phases.
 
     Examples
@@ -51,7 +51,7 @@ class Report:
             console=console,
         )
 
-    def __enter__(self) -> Report:
+    def __enter__(self) -> DemoReport:
         self._progress.start()
         return self
 

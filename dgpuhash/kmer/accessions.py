@@ -30,7 +30,7 @@ _GTDB_PREFIX = re.compile(r"^(?:RS|GB)_(GC[AF]_)")
 _REMEDY = "download the file again, or correct the line"
 
 
-class Found(NamedTuple):
+class Accession(NamedTuple):
     """Entry of a file for a wanted accession.
 
     Attributes
@@ -69,7 +69,7 @@ def accession_key(name: str) -> str:
     return _VERSION.sub("", name).removeprefix("NZ_")
 
 
-def taxids_of(wanted: Iterable[str], files: Sequence[str]) -> dict[str, list[Found]]:
+def taxids_of(wanted: Iterable[str], files: Sequence[str]) -> dict[str, list[Accession]]:
     """Return the entries of files for each wanted name.
 
     Files are read once, a block at a time; what is not wanted is not kept.
@@ -101,7 +101,7 @@ def taxids_of(wanted: Iterable[str], files: Sequence[str]) -> dict[str, list[Fou
     for name in dict.fromkeys(wanted):
         key = accession_key(name)
         by_key[key] = (*by_key.get(key, ()), name)
-    found: dict[str, list[Found]] = {}
+    found: dict[str, list[Accession]] = {}
     if not by_key:
         return found
     keys = _Keys(by_key)
@@ -110,7 +110,7 @@ def taxids_of(wanted: Iterable[str], files: Sequence[str]) -> dict[str, list[Fou
             for name in by_key[accession_key(there)]:
                 if _is_another(name, there):
                     continue
-                each = Found(_distance(name, there), taxid, file, line)
+                each = Accession(_distance(name, there), taxid, file, line)
                 others = found.setdefault(name, [])
                 # A file may say the same of each of many sequences.
                 if not any(each[:2] == other[:2] for other in others):

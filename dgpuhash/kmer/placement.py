@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dgpuhash.errors import TaxonomyError
-from dgpuhash.kmer.accessions import Found, taxids_of
+from dgpuhash.kmer.accessions import Accession, taxids_of
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 
 _IN_HEADER = re.compile(r"(?:^|[|\s])(?:kraken:)?taxid\|([0-9]{1,18})(?=[|\s]|$)")
@@ -226,7 +226,7 @@ def _keys_of(reference: Reference) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _best(keys: tuple[str, ...], found: dict[str, list[Found]]) -> list[Found]:
+def _best(keys: tuple[str, ...], found: dict[str, list[Accession]]) -> list[Accession]:
     """Return the entries of the most reliable name with any."""
     for key in keys:
         if key in found:

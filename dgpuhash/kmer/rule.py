@@ -47,7 +47,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class CallQuery:
     """Options of calls, and the form of parts' results.
 
     Attributes
@@ -172,7 +172,7 @@ class Rule(ABC):
         """
 
     @abstractmethod
-    def query(self, options: Mapping[str, Any], *, detail: bool = False) -> Query:
+    def query(self, options: Mapping[str, Any], *, detail: bool = False) -> CallQuery:
         """Return checked call options, or raise SpecError."""
 
     def prepare(

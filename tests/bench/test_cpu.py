@@ -75,7 +75,7 @@ def test_in_a_report(path: Path, rows: list[dict[str, Any]], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", cpu.KINDS)
 def test_columns(kind: str) -> None:
-    made = cpu.KeyColumns(1000, kind)
+    made = cpu.Int64Keys(1000, kind)
     assert len(np.unique(made.keys)) == len(made) == 1000
     assert (made.keys[made.positions] == made.probes).all()
     assert np.isin(made.keys, made.others).sum() == 500

@@ -10,7 +10,7 @@ import pytest
 
 from dgpuhash import bench
 from dgpuhash.bench import report
-from dgpuhash.bench.model.forecast import Network, Verb
+from dgpuhash.bench.model.forecast import Network, VerbCosts
 from dgpuhash.bench.model.run import WORKERS
 from dgpuhash.errors import FormatError, SpecError
 
@@ -67,13 +67,13 @@ def test_strong_scaling_has_as_many_rows_in_all() -> None:
 
 
 def test_it_says_where_the_limit_lies() -> None:
-    verb = Verb({"insert": 1e9}, 16, 0.001, 0.0)
+    verb = VerbCosts({"insert": 1e9}, 16, 0.001, 0.0)
     slow = Network(1e9, 1e12, 8, 0, 0)
     assert verb.phases(1e6, 8, slow).bound == "exchange in a host"
     assert verb.phases(1e6, 64, Network(1e12, 1e9, 8, 0, 0)).bound == "exchange between hosts"
     assert verb.phases(1e6, 64, Network(1e12, 1e12, 8, 0, 0.001)).bound == "messages"
     assert verb.phases(1e7, 8, Network(1e12, 1e12, 8, 0, 0)).bound == "insert"
-    assert Verb({}, 16, 0, 0.001).phases(1e6, 64, slow).bound == "other"
+    assert VerbCosts({}, 16, 0, 0.001).phases(1e6, 64, slow).bound == "other"
 
 
 def test_a_worker_alone_on_its_host_sends_all_to_other_hosts() -> None:
@@ -94,10 +94,10 @@ def measured(path: Path) -> Path:
     for count in (1, 2, 4):
         sent = ROWS * 16 * (count - 1)
         for verb, each in {
-            "build": Verb({"partition": 10e9, "insert": 20e9}, 16, 0.02, 0.001),
-            "insert": Verb({"partition": 10e9, "insert": 15e9}, 16, 0.03, 0.001),
-            "find": Verb({"lookup": 10e9}, 24, 0.0, 0.001),
-            "merge": Verb({"lookup": 12e9}, 13, 0.0, 0.001),
+            "build": VerbCosts({"partition": 10e9, "insert": 20e9}, 16, 0.02, 0.001),
+            "insert": VerbCosts({"partition": 10e9, "insert": 15e9}, 16, 0.03, 0.001),
+            "find": VerbCosts({"lookup": 10e9}, 24, 0.0, 0.001),
+            "merge": VerbCosts({"lookup": 12e9}, 13, 0.0, 0.001),
         }.items():
             phases = each.phases(ROWS, count, network)
             row = {"verb": verb, "workers": count, "n": ROWS, "rows": ROWS * count}
@@ -146,7 +146,7 @@ def bulk_figures(path: Path) -> Path:
         for verb, (phase, speed) in {
             "bulk insert": ("insert", 20e9), "bulk find": ("lookup", 10e9),
         }.items():  # fmt: skip
-            each = Verb({"partition": 10e9, phase: speed}, 17, 0.004, 0.001, pipelined=True)
+            each = VerbCosts({"partition": 10e9, phase: speed}, 17, 0.004, 0.001, pipelined=True)
             seconds = each.phases(ROWS, count, network).whole
             row = {**machine, "library": "dgpuhash", "verb": verb, "workers": count}
             row |= {"rows": ROWS * count, "seconds": seconds, "rate": 1.0}

@@ -13,7 +13,7 @@ import pytest
 
 from dgpuhash import backend, bench
 from dgpuhash.bench import report, timing
-from dgpuhash.bench.papers.case import Case, SortedArray
+from dgpuhash.bench.papers.case import FigureRun, SortedArray
 from dgpuhash.bench.papers.drawn import figure as figure_module
 from dgpuhash.bench.papers.drawn import work as work_module
 from dgpuhash.bench.papers.drawn.claims import CLAIMS, sentences
@@ -111,7 +111,7 @@ def test_builds_of_cuckoo_are_the_median_of_five_seeds(
 
     monkeypatch.setattr(Cuckoo, "_drawn", unlucky)
     monkeypatch.setattr(timing, "_on_cpu", lambda backend, work, calls: (next(times, 1.0), work()))
-    rows = list(drawn.measure(Case(backend.get("cpu"), 1)))
+    rows = list(drawn.measure(FigureRun(backend.get("cpu"), 1)))
     cuckoo, others = ([row for row in rows if row["line"] == name] for name in ("cuckoo", "auto"))
     (row,) = (row for row in cuckoo if row["verb"] == verb)
     assert {1, 2, 3, 4, 5} <= seeds
@@ -225,7 +225,7 @@ def test_a_report_shows_figures_and_marks(tmp_path: Path) -> None:
 
 
 def test_queries_are_shuffled_or_sorted() -> None:
-    case = Case(backend.get("cpu"), 1)
+    case = FigureRun(backend.get("cpu"), 1)
     keys = np.concatenate([case.keys(1, 500), case.keys(2**31, 500)])
     shuffled, ordered = Batch(case, keys, 500), Batch(case, keys, 500, ordered=True)
     first = shuffled.keys

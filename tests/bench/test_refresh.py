@@ -19,11 +19,11 @@ import dgpuhash
 from dgpuhash import bench
 from dgpuhash.bench.refresh import anew, kept, run, tables
 from dgpuhash.bench.refresh.anew import DataFrames
-from dgpuhash.bench.refresh.run import Ours, OursOnWorkers
+from dgpuhash.bench.refresh.run import OursHere, OursOnWorkers
 from dgpuhash.bench.report import plots
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.reading import problem_of
-from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.cluster import BenchWorkers
 from dgpuhash.errors import DeviceError, DgpuhashError, SpecError
 
 pytest.importorskip("duckdb")
@@ -83,7 +83,7 @@ def test_more_orders_than_there_are(rows_of: dict[str, pa.Table]) -> None:
 
 
 def test_answers_are_those_of_tpch(folder: Path, rows_of: dict[str, pa.Table]) -> None:
-    answers = Ours(rows_of).answers()
+    answers = OursHere(rows_of).answers()
     assert list(answers) == list(anew.QUERIES)
     with open_tables(folder) as database:
         for number, rows in answers.items():
@@ -133,7 +133,7 @@ def test_rounds_answer_as_peers_do(folder: Path, tmp_path: Path) -> None:
 
 
 def test_many_rounds(rows_of: dict[str, pa.Table]) -> None:
-    libraries = [Ours(rows_of), anew.DuckDB(rows_of)]
+    libraries = [OursHere(rows_of), anew.DuckDBRun(rows_of)]
     # Rounds of a few orders, then of a twentieth of all.
     for change in tables.changes(rows_of, [0.001] * 12 + [0.05] * 3):
         assert len(run._round(libraries, change)) == 2
@@ -142,7 +142,7 @@ def test_many_rounds(rows_of: dict[str, pa.Table]) -> None:
 def test_a_round_cut_in_half_goes_on_from_saves(
     rows_of: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, peer = Ours(rows_of), anew.DuckDB(rows_of)
+    ours, peer = OursHere(rows_of), anew.DuckDBRun(rows_of)
     state = ours._kept
     groups = {f"groups-{number}": each for number, each in state.groups.items()}
     for name, index in state.sides.items():
@@ -150,16 +150,16 @@ def test_a_round_cut_in_half_goes_on_from_saves(
     for name, each in groups.items():
         each.index.save(tmp_path / name)
         each.passing.save(tmp_path / f"{name}-passing")
-    update = kept.Groups.update
+    update = kept.WeightedGroups.update
 
-    def cut(self: kept.Groups, rows: Any) -> None:
+    def cut(self: kept.WeightedGroups, rows: Any) -> None:
         if self.query is kept.QUERIES[9]:
             raise MemoryError
         update(self, rows)
 
     (change,) = tables.changes(rows_of, [0.01])
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr(kept.Groups, "update", cut)
+        patch.setattr(kept.WeightedGroups, "update", cut)
         ours.change(ours.prepare(change))
     state.sides = {name: dgpuhash.load(tmp_path / name) for name in state.sides}
     for name, each in groups.items():
@@ -172,14 +172,14 @@ def test_a_round_cut_in_half_goes_on_from_saves(
 def test_a_wrong_answer_is_no_figure(
     rows_of: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = anew.DuckDB.answers
+    answers = anew.DuckDBRun.answers
 
-    def wrong(self: anew.DuckDB) -> anew.Answers:
+    def wrong(self: anew.DuckDBRun) -> anew.Answers:
         made = answers(self)
         return {**made, 5: [(name, revenue + 1) for name, revenue in made[5]]}
 
-    monkeypatch.setattr(anew.DuckDB, "answers", wrong)
-    libraries = [anew.DuckDB(rows_of), anew.Polars(rows_of)]
+    monkeypatch.setattr(anew.DuckDBRun, "answers", wrong)
+    libraries = [anew.DuckDBRun(rows_of), anew.PolarsRun(rows_of)]
     (change,) = tables.changes(rows_of, [0.001])
     with pytest.raises(DgpuhashError, match="answers to query 5 of DuckDB"):
         run._round(libraries, change)
@@ -216,10 +216,10 @@ def test_no_cudf_for_frames_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_frames_of_simulated_cudf(
     rows_of: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theirs = anew.DuckDB(rows_of)
+    theirs = anew.DuckDBRun(rows_of)
     paper_groups.install(monkeypatch)
     cudf = sys.modules["cudf"]
-    libraries = [Ours(rows_of, cudf, 10_000), DataFrames(rows_of, cudf, "cuDF"), theirs]
+    libraries = [OursHere(rows_of, cudf, 10_000), DataFrames(rows_of, cudf, "cuDF"), theirs]
     kept_of = libraries[0]._kept  # type: ignore[attr-defined]
     for change in tables.changes(rows_of, [0.01, 0.02]):
         assert len(run._round(libraries, change)) == 3
@@ -239,10 +239,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_rounds_on_workers(rows_of: dict[str, pa.Table], few: list[int]) -> None:
     with cluster_of(2, False) as client:
-        ours = OursOnWorkers(rows_of, Workers(client, "cpu"), pd, 10_000)
+        ours = OursOnWorkers(rows_of, BenchWorkers(client, "cpu"), pd, 10_000)
         assert list(ours.answers()) == few
         (change,) = tables.changes(rows_of, [0.02])
-        run._round([ours, anew.DuckDB(rows_of)], change)
+        run._round([ours, anew.DuckDBRun(rows_of)], change)
         assert ours.name == "dgpuhash on 2 workers"
         assert ours.standing_bytes > 2**20
 

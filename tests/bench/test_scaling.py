@@ -21,7 +21,7 @@ from dgpuhash.bench import report
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.workers import cluster, scaling, workload
 from dgpuhash.bench.workers.bulk import bulk_steps
-from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.cluster import BenchWorkers
 from dgpuhash.bench.workers.steps import build_and_insert
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.errors import DgpuhashError, SpecError, UnsupportedError
@@ -280,7 +280,7 @@ def test_a_wrong_answer_of_a_step_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
         return load.keys(device, 7)
 
     with cluster_of(2, processes=False) as client:
-        crew, load = Workers(client, "cpu"), Workload(2, 300, 0.5, 4)
+        crew, load = BenchWorkers(client, "cpu"), Workload(2, 300, 0.5, 4)
         assert set(bulk_steps(crew, load, 1)) == {"bulk insert", "bulk find"}
         monkeypatch.setattr(Workload, "asked_keys", asked_keys)
         with pytest.raises(

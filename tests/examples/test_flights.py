@@ -22,7 +22,7 @@ from rich.console import Console
 from dgpuhash.demo import data, reference, repeated_joins
 from dgpuhash.demo.cluster import local_client
 from dgpuhash.demo.repeated_joins import RepeatedJoins
-from dgpuhash.demo.report import Report
+from dgpuhash.demo.report import DemoReport
 from dgpuhash.errors import UnsupportedError
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "flights.py"
@@ -153,7 +153,7 @@ def test_batches_are_joined_by_an_index_and_by_dask(client, monkeypatch):
     batches = [many.batch(number).compute() for number in range(3)]
     assert [len(batch) for batch in batches] == [301] * 3
     assert not batches[0]["k"].equals(batches[1]["k"])
-    report = Report(Console(quiet=True))
+    report = DemoReport(Console(quiet=True))
     with report:
         found = many.run(client, report)
     assert list(found.columns[-1:]) == ["in all, 3 times"]
@@ -181,7 +181,7 @@ def test_batches_are_joined_by_an_index_and_by_dask(client, monkeypatch):
 
 def test_the_report_shows_every_phase():
     stream = io.StringIO()
-    report = Report(Console(file=stream, width=100))
+    report = DemoReport(Console(file=stream, width=100))
     with report, report.phase("build", rows=1000, steps=2) as advance:
         advance(1)
         report.note("[flights] without a plane")

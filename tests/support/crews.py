@@ -8,13 +8,13 @@ from typing import Any
 
 from clusters import cluster_of
 
-from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.cluster import BenchWorkers
 
 __all__ = ["crew_of_threads"]
 
 
 @contextmanager
-def crew_of_threads(used: Any, count: int, **options: Any) -> Iterator[Workers]:
+def crew_of_threads(used: Any, count: int, **options: Any) -> Iterator[BenchWorkers]:
     """Yield a crew in place of the processes that `start` makes."""
     with cluster_of(count, processes=False) as client:
-        yield Workers(client, used.name)
+        yield BenchWorkers(client, used.name)

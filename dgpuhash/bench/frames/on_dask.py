@@ -19,7 +19,7 @@ from dgpuhash.bench.frames.groupings import GROUPINGS
 from dgpuhash.bench.peers import OURS, Grouping, Join, Pandas, Work, same_words
 from dgpuhash.bench.peers.ours import group_ours
 from dgpuhash.bench.peers.pandas import by_groups
-from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.cluster import BenchWorkers
 from dgpuhash.distributed import DistributedGroupBy
 from dgpuhash.errors import UnsupportedError
 
@@ -43,7 +43,7 @@ class Dask(Pandas):
         **same_words("groupby", "nunique", "drop_duplicates", "value_counts", "transform"),
     }
 
-    def __init__(self, crew: Workers) -> None:
+    def __init__(self, crew: BenchWorkers) -> None:
         self._crew = crew
         self.workers: int = len(crew)
         self.name: str = f"Dask {dask.__version__}"
@@ -138,7 +138,7 @@ class OursOnDask(Dask):
     }
     ours = True
 
-    def __init__(self, crew: Workers) -> None:
+    def __init__(self, crew: BenchWorkers) -> None:
         super().__init__(crew)
         self.name = f"{OURS} on Dask"
 

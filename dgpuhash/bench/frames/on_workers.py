@@ -26,7 +26,7 @@ from dgpuhash.bench.figure import duration, require
 from dgpuhash.bench.options import ChunkSize, Devices, Option, PoolSize, Protocol, Runs
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.timing import latency
-from dgpuhash.bench.workers.cluster import Workers, check_counts, most_workers, start
+from dgpuhash.bench.workers.cluster import BenchWorkers, check_counts, most_workers, start
 from dgpuhash.errors import SpecError
 from dgpuhash.frames import frames_named
 from dgpuhash.typing import Device
@@ -106,7 +106,7 @@ class GroupedRows:
         found = np.random.default_rng(_SEED).integers(0, self.groups, size)
         return np.unique(found)
 
-    def expected(self, crew: Workers, frames: Sequence[Any]) -> Expected:
+    def expected(self, crew: BenchWorkers, frames: Sequence[Any]) -> Expected:
         """Return the expected result, from a sample of the rows."""
         futures = [
             crew.client.submit(rows_of_keys, each, self.groups, self.sample, pure=False)
@@ -254,7 +254,7 @@ def _write(frame: Any, path: str) -> None:
 
 def _on_dask(
     library: str,
-    crew: Workers,
+    crew: BenchWorkers,
     rows: GroupedRows,
     frames: Sequence[Any],
     expected: Expected,

@@ -9,8 +9,8 @@ from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.programs import (
     OURS,
     Command,
+    ProgramTask,
     Question,
-    Task,
     reading,
     run_program,
     threads,
@@ -28,14 +28,14 @@ _GIGABYTES = "8"
 def counting(inputs: Inputs, kind: str, device: Device, compare: bool) -> Question:
     """Return the benchmark of counting all k-mers of 31 letters, single ones included."""
     files = inputs.genomes(kind)
-    makers: tuple[Callable[[Inputs, str], Task], ...] = (_kmc, _jellyfish) if compare else ()
+    makers: tuple[Callable[[Inputs, str], ProgramTask], ...] = (_kmc, _jellyfish) if compare else ()
     return Question(
         "count", "", kind, inputs.letters, reading("genomes", files),
         (_ours(inputs, kind, device), *(make(inputs, kind) for make in makers)), _differing,
     )  # fmt: skip
 
 
-def _ours(inputs: Inputs, kind: str, device: Device) -> Task:
+def _ours(inputs: Inputs, kind: str, device: Device) -> ProgramTask:
     made = inputs.folder / "ours.dgkc"
     command: Command = (*OURS, "count", *inputs.genomes(kind), "--device", device)
     command += ("-k", _K, "-o", made)
@@ -45,10 +45,10 @@ def _ours(inputs: Inputs, kind: str, device: Device) -> Task:
         run_program((*OURS, "histogram", made), told)
         return _histogram(told)
 
-    return Task("dgpuhash", (command,), (made,), answer)
+    return ProgramTask("dgpuhash", (command,), (made,), answer)
 
 
-def _kmc(inputs: Inputs, kind: str) -> Task:
+def _kmc(inputs: Inputs, kind: str) -> ProgramTask:
     made, listed, room = (inputs.folder / name for name in ("kmc", "kmc.list", "kmc.folder"))
     room.mkdir(exist_ok=True)
     listed.write_text("\n".join(map(str, inputs.genomes(kind))))
@@ -66,10 +66,10 @@ def _kmc(inputs: Inputs, kind: str) -> Task:
         return _histogram(told)
 
     files = tuple(made.with_suffix(ending) for ending in (".kmc_pre", ".kmc_suf"))
-    return Task(f"KMC {version_of('kmc')}", (command,), files, answer)
+    return ProgramTask(f"KMC {version_of('kmc')}", (command,), files, answer)
 
 
-def _jellyfish(inputs: Inputs, kind: str) -> Task:
+def _jellyfish(inputs: Inputs, kind: str) -> ProgramTask:
     made, listed = inputs.folder / "jellyfish.jf", inputs.folder / "jellyfish.list"
     files = inputs.genomes(kind)
     room = max(inputs.letters, 1000)
@@ -89,7 +89,7 @@ def _jellyfish(inputs: Inputs, kind: str) -> Task:
         return _histogram(told)
 
     name = f"Jellyfish {version_of('jellyfish', '--version')}"
-    return Task(name, (command,), (made,), answer)
+    return ProgramTask(name, (command,), (made,), answer)
 
 
 def _histogram(path: Path) -> dict[int, int]:

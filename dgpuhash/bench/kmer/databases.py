@@ -14,8 +14,8 @@ from dgpuhash.bench.kmer.inputs import Inputs
 from dgpuhash.bench.kmer.programs import (
     OURS,
     Command,
+    ProgramTask,
     Question,
-    Task,
     reading,
     run_program,
     threads,
@@ -29,7 +29,7 @@ _ONE_IN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CallsByName:
     """The taxid of each pair, by its name.
 
     Attributes
@@ -43,7 +43,7 @@ class Calls:
     taxids: np.ndarray
 
     @classmethod
-    def read(cls, path: Path, columns: tuple[int, int], sep: str = "\t") -> Calls:
+    def read(cls, path: Path, columns: tuple[int, int], sep: str = "\t") -> CallsByName:
         """Return the calls of a file, given its columns of names and taxids.
 
         Examples
@@ -63,7 +63,7 @@ class Calls:
             np.array([0 if line[taxid] == "--" else int(line[taxid]) for line in lines], np.int64),
         )
 
-    def differing(self, other: Calls) -> tuple[int, int]:
+    def differing(self, other: CallsByName) -> tuple[int, int]:
         """Return how many calls differ, and how many may."""
         if self.names != other.names:
             return max(len(self.names), len(other.names)), 0
@@ -97,7 +97,7 @@ class _Tool:
     columns: tuple[int, int]
     sep: str = "\t"
 
-    def builds(self, inputs: Inputs, compare: bool) -> Task:
+    def builds(self, inputs: Inputs, compare: bool) -> ProgramTask:
         """Return the task that builds a database, checked by its calls."""
         task = self.calls(inputs, inputs.reads("plain")) if compare else None
 
@@ -109,9 +109,9 @@ class _Tool:
             task.clean()
             return made
 
-        return Task(self.library, self.build, self.made, answer, self.before)
+        return ProgramTask(self.library, self.build, self.made, answer, self.before)
 
-    def calls(self, inputs: Inputs, reads: tuple[Path, Path]) -> Task:
+    def calls(self, inputs: Inputs, reads: tuple[Path, Path]) -> ProgramTask:
         """Return the task that calls the pairs of files, building the database if needed."""
         target = inputs.folder / f"{self.library.split()[0]}.calls"
         report = target.with_suffix(".report")
@@ -123,11 +123,11 @@ class _Tool:
             for command in self.build:
                 run_program(command, inputs.folder / "log")
 
-        return Task(
+        return ProgramTask(
             self.library,
             (self.call(reads, target),),
             (target, report),
-            lambda: Calls.read(target, self.columns, self.sep),
+            lambda: CallsByName.read(target, self.columns, self.sep),
             before,
         )
 
@@ -155,7 +155,7 @@ def classifying(
     )  # fmt: skip
 
 
-def mapped_kraken2(inputs: Inputs, reads: tuple[Path, Path]) -> Task:
+def mapped_kraken2(inputs: Inputs, reads: tuple[Path, Path]) -> ProgramTask:
     """Return the task of Kraken 2 that calls the pairs of files with its table mapped."""
     task = _kraken2(inputs).calls(inputs, reads)
     program, *arguments = task.commands[0]
@@ -163,7 +163,7 @@ def mapped_kraken2(inputs: Inputs, reads: tuple[Path, Path]) -> Task:
     return replace(task, library=f"{task.library} --memory-mapping", commands=(command,))
 
 
-def _differing(one: Calls | None, other: Calls | None) -> tuple[int, int]:
+def _differing(one: CallsByName | None, other: CallsByName | None) -> tuple[int, int]:
     return (0, 0) if one is None or other is None else one.differing(other)
 
 

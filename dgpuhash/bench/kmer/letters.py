@@ -99,7 +99,7 @@ class Genomes:
         return made
 
 
-class Pairs:
+class Mates:
     """Reads and their mates on a device.
 
     Attributes
@@ -121,15 +121,15 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def first(self, pairs: int) -> Pairs:
+    def first(self, pairs: int) -> Mates:
         """Return the first ones."""
         return self.between(0, pairs)
 
-    def between(self, first: int, end: int) -> Pairs:
+    def between(self, first: int, end: int) -> Mates:
         """Return a range of the pairs."""
         letters = slice(first * READ_LETTERS, end * READ_LETTERS)
         offsets = self.offsets[: end - first + 1]
-        return Pairs(self.letters[letters], self.mates[letters], offsets, self.sources[first:end])
+        return Mates(self.letters[letters], self.mates[letters], offsets, self.sources[first:end])
 
 
 class Mutants(Inputs):
@@ -197,7 +197,7 @@ def mutant(genomes: Genomes, number: int) -> Any:
     return made
 
 
-def pairs_of(genomes: Genomes, pairs: int, seed: int = 42) -> Pairs:
+def pairs_of(genomes: Genomes, pairs: int, seed: int = 42) -> Mates:
     """Return pairs of reads from both ends of genome fragments, with some errors.
 
     Raises
@@ -228,10 +228,10 @@ def pairs_of(genomes: Genomes, pairs: int, seed: int = 42) -> Pairs:
         mates[own] = complement[genomes.letters[behind]].ravel()
     _differ(backend, letters, seed + 1)
     _differ(backend, mates, seed + 2)
-    return Pairs(letters, mates, offsets, sources)
+    return Mates(letters, mates, offsets, sources)
 
 
-def write_pairs(drawn: Pairs, stem: Path, first: int = 0) -> tuple[Path, Path]:
+def write_pairs(drawn: Mates, stem: Path, first: int = 0) -> tuple[Path, Path]:
     """Write the FASTQ of pairs, numbered from `first` on; return both files."""
     paths = stem.with_suffix(".1.fq"), stem.with_suffix(".2.fq")
     put_back = backends.get(None, drawn.letters).to_host

@@ -13,7 +13,7 @@ import numpy as np
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.letters import READ_LETTERS, Genomes, Pairs, pairs_of, require_right
+from dgpuhash.bench.kmer.letters import READ_LETTERS, Genomes, Mates, pairs_of, require_right
 from dgpuhash.bench.kmer.programs import Spent, figure_row
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import peak_bytes
@@ -34,7 +34,7 @@ INDEXES: dict[str, Any] = {"kraken2": MinimizerIndex, "metacache": SketchIndex}
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _TimedWork:
     """Work to time, with its number of table lookups and the table's size."""
 
     n: int
@@ -72,7 +72,7 @@ class OnDevice:
         return Genomes(self._backend, self._inputs.plain, taxonomy)
 
     @cached_property
-    def _reads(self) -> Pairs:
+    def _reads(self) -> Mates:
         return pairs_of(self._genomes, self._pairs)
 
     def row(self, verb: str, rule: str) -> dict[str, Any]:
@@ -130,23 +130,23 @@ class OnDevice:
         )
         return _row("construction", rule, made, Spent(seconds, cpu, int(stats["nbytes"])), floor)
 
-    def _counting(self, rule: str) -> _Work:
+    def _counting(self, rule: str) -> _TimedWork:
         letters, offsets = self._genomes.letters, self._genomes.offsets
         n = len(letters)
-        return _Work(
+        return _TimedWork(
             n, partial(KmerCounts.from_letters, letters, offsets, _K), n, n,
             int(16 * n / _FILL), inserts=True,
         )  # fmt: skip
 
-    def _building(self, rule: str) -> _Work:
+    def _building(self, rule: str) -> _TimedWork:
         genomes = self._genomes
         stats = self._index(rule).stats()
-        return _Work(
+        return _TimedWork(
             len(genomes), partial(self._build, rule, genomes.letters, genomes.names), len(genomes),
             self._accesses(rule, stats), self._table_nbytes(rule, stats), inserts=True,
         )  # fmt: skip
 
-    def _calling(self, rule: str) -> _Work:
+    def _calling(self, rule: str) -> _TimedWork:
         index, reads = self._index(rule), self._reads
         stats = index.stats()
         letters = 2 * READ_LETTERS * len(reads)
@@ -156,7 +156,7 @@ class OnDevice:
             steps = max(READ_LETTERS - stats["window"], 0) + stats["stride"] - 1
             windows = 1 + steps // stats["stride"]
             accesses = 2 * len(reads) * windows * stats["sketch"]
-        return _Work(
+        return _TimedWork(
             len(reads), partial(_call, index, reads), letters, accesses,
             self._table_nbytes(rule, stats), inserts=False,
         )  # fmt: skip
@@ -192,7 +192,7 @@ class OnDevice:
         """Require that reads are called by their own genomes, despite other references."""
         self._check(rule, self._reads, self._index(rule), calls)
 
-    def _check(self, rule: str, reads: Pairs, index: Any, calls: Any = None) -> None:
+    def _check(self, rule: str, reads: Mates, index: Any, calls: Any = None) -> None:
         few = min(len(reads), 1000)
         alone = _call(index, reads.first(few))
         calls = _call(index, reads) if calls is None else calls
@@ -247,7 +247,7 @@ def _codes(genomes: Genomes, begin: int, end: int) -> Any:
     return xp.minimum(forward, backward)[whole]
 
 
-def _call(index: Any, reads: Pairs) -> Any:
+def _call(index: Any, reads: Mates) -> Any:
     return index.call(reads.letters, reads.offsets, reads.mates, reads.offsets)
 
 

@@ -24,7 +24,7 @@ from dgpuhash.bench.kmer.letters import (
 )
 from dgpuhash.bench.kmer.on_device import INDEXES
 from dgpuhash.bench.kmer.programs import Spent, figure_row
-from dgpuhash.bench.workers.cluster import Workers, start
+from dgpuhash.bench.workers.cluster import BenchWorkers, start
 from dgpuhash.kmer import read_pairs, read_sequences
 from dgpuhash.kmer.sequences.batches import BATCH_LETTERS
 
@@ -85,7 +85,7 @@ def weak_scaling(
     alone: dict[tuple[str, ...], float] = {}
     for count in counts:
         with start(backend, count, **cluster) as workers:
-            for row in _Run(workers, shares, repeats).rows(rules, modes):
+            for row in _KmerRun(workers, shares, repeats).rows(rules, modes):
                 whose, seconds = (row["verb"], row["rule"], row["mode"]), row["seconds"]
                 if count == 1:
                     alone[whose] = seconds
@@ -125,10 +125,10 @@ class _Shares:
         return slice(worker * self.each, (worker + 1) * self.each)
 
 
-class _Run:
+class _KmerRun:
     """Builds and calls on the workers of one cluster."""
 
-    def __init__(self, workers: Workers, shares: _Shares, repeats: int) -> None:
+    def __init__(self, workers: BenchWorkers, shares: _Shares, repeats: int) -> None:
         self._workers, self._shares, self._repeats = workers, shares, repeats
         n = len(workers)
         every = slice(0, n * shares.each)

@@ -193,7 +193,7 @@ _READ = {
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ProgramTask:
     """One program's way to run a benchmark.
 
     Attributes
@@ -266,14 +266,14 @@ class Question:
     rule: str
     kind: str
     n: int
-    floor: Task
-    tasks: tuple[Task, ...]
+    floor: ProgramTask
+    tasks: tuple[ProgramTask, ...]
     differing: Callable[[Any, Any], tuple[int, int]]
     keeps: bool = False
 
 
-def reading(what: str, files: Iterable[Path]) -> Task:
+def reading(what: str, files: Iterable[Path]) -> ProgramTask:
     """Return the task that reads and parses ``genomes``, or a file of ``pairs`` and its mate."""
     program = f"import sys\nfrom dgpuhash.kmer import {_READ[what].partition('(')[0]}\n"
     program += f"for batch in {_READ[what]}: pass"
-    return Task(FLOOR, ((sys.executable, "-c", program, *files),))
+    return ProgramTask(FLOOR, ((sys.executable, "-c", program, *files),))

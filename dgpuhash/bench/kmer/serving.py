@@ -19,11 +19,11 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
-from dgpuhash.bench.kmer.databases import Calls, mapped_kraken2
+from dgpuhash.bench.kmer.databases import CallsByName, mapped_kraken2
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.letters import Genomes, Pairs, pairs_of, require_right, write_pairs
+from dgpuhash.bench.kmer.letters import Genomes, Mates, pairs_of, require_right, write_pairs
 from dgpuhash.bench.kmer.on_device import INDEXES
-from dgpuhash.bench.kmer.programs import OURS, Spent, Task, figure_row, threads
+from dgpuhash.bench.kmer.programs import OURS, ProgramTask, Spent, figure_row, threads
 from dgpuhash.errors import DgpuhashError
 from dgpuhash.kmer import ServedIndex
 
@@ -70,13 +70,13 @@ class Serving:
         self._index.save(self._folder / "served.dgki")
         drawn = pairs_of(genomes, pairs)
         arrays = (drawn.letters, drawn.mates, drawn.offsets, drawn.sources)
-        self._reads = Pairs(*map(backend.to_host, arrays))
+        self._reads = Mates(*map(backend.to_host, arrays))
         self._expected = _taxids(self._index, self._reads)
         require_right(rule, genomes, self._reads.sources, self._expected)
         self._here: dict[int, float] = {}
 
     def rows(
-        self, peer: Callable[[tuple[Path, Path]], Task] | None = None, absent: str = ""
+        self, peer: Callable[[tuple[Path, Path]], ProgramTask] | None = None, absent: str = ""
     ) -> Iterator[dict[str, Any]]:
         """Yield the rows of one client, of one beside a busy one, and of several by turns.
 
@@ -206,15 +206,15 @@ class Serving:
         return figure_row(what, spent, self._floor(n))
 
     def _of_peer(
-        self, peer: Callable[[tuple[Path, Path]], Task], row: dict[str, Any]
+        self, peer: Callable[[tuple[Path, Path]], ProgramTask], row: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the row of another program with the same pairs in files."""
         task = peer(write_pairs(self._reads.first(row["n"]), self._folder / f"{row['n']}"))
         task.before()
         log = self._folder / "log"
         runs = [task.run(log) for _ in range(self._repeats)]
-        theirs: Calls = task.answer()
-        ours = Calls(theirs.names, self._expected[: row["n"]])
+        theirs: CallsByName = task.answer()
+        ours = CallsByName(theirs.names, self._expected[: row["n"]])
         differing, most = ours.differing(theirs)
         require(differing <= most, f"{differing:,} calls differ", library=task.library)
         what = {name: row[name] for name in ("n", "threads", "verb", "rule", "case", "clients")}
@@ -240,7 +240,7 @@ def serve_rows(
         yield from rows.rows(partial(mapped_kraken2, inputs))
 
 
-def _taxids(index: Any, reads: Pairs) -> np.ndarray:
+def _taxids(index: Any, reads: Mates) -> np.ndarray:
     taxids = index.call(reads.letters, reads.offsets, reads.mates, reads.offsets).taxids
     return np.asarray(taxids if isinstance(taxids, np.ndarray) else taxids.get())
 

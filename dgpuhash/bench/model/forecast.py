@@ -84,7 +84,7 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class VerbCosts:
     """Costs of a verb: rates of its phases on a worker, and bytes sent.
 
     Attributes

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration, rate, short
-from dgpuhash.bench.model.forecast import CHANGES, Network, Points, Verb, read_points
+from dgpuhash.bench.model.forecast import CHANGES, Network, Points, VerbCosts, read_points
 from dgpuhash.bench.model.simulation.cluster import Cluster
 from dgpuhash.bench.model.simulation.exchanges import least_seconds
 from dgpuhash.bench.model.simulation.verbs import VERBS, Costs, Outcome, moved_nbytes, simulate
@@ -142,7 +142,7 @@ def run(
                 yield made | ({} if point is None else _comparison(made, point, calibrates))
 
 
-def _costs(verbs: dict[str, Verb], reduce_rate: float | None) -> Costs:
+def _costs(verbs: dict[str, VerbCosts], reduce_rate: float | None) -> Costs:
     """Return the costs for a simulated rank."""
     if not verbs.keys() >= set(BULK):
         raise SpecError("a simulation needs the rates of bulk verbs; give --partition-rate, "
@@ -241,16 +241,16 @@ class _Calibration:
         bare = seconds - waiting if waiting < seconds else seconds
         return Network(nbytes / bare, infiniband, host, *waits)
 
-    def verbs(self) -> dict[str, Verb]:
+    def verbs(self) -> dict[str, VerbCosts]:
         """Return the verbs with figures, those that exchange while they work last."""
-        each, made = self._each["build"], dict[str, Verb]()
+        each, made = self._each["build"], dict[str, VerbCosts]()
         for verb in CHANGES:
             row = self._alone.get(verb)
             if self.points and (row is None or "steps" not in row):
                 continue
             rates = {step: self._rate(row, step) for step in ("partition", "insert")}
             fixed = 0.0 if row is None else row["steps"]["other"] / 1e3
-            made[verb] = Verb(rates, _PAIR_NBYTES, fixed, each)
+            made[verb] = VerbCosts(rates, _PAIR_NBYTES, fixed, each)
         for verb in _LOOKUPS:
             row = self._alone.get(verb)
             if self.points and row is None:
@@ -267,7 +267,7 @@ class _Calibration:
                 nbytes = several[0]["exchanged_bytes"] / away
             given = self._given["find"]
             alike = given if given is not None else row["rate"]  # type: ignore[index]
-            made[verb] = Verb({"lookup": alike * 1e9}, nbytes, 0.0, each)
+            made[verb] = VerbCosts({"lookup": alike * 1e9}, nbytes, 0.0, each)
         return made | self._bulk_verbs()
 
     def _rate(self, row: Row | None, step: str) -> float:
@@ -279,9 +279,9 @@ class _Calibration:
             )
         return float(row["n"] / (row["steps"][step] / 1e3))
 
-    def _bulk_verbs(self) -> dict[str, Verb]:
+    def _bulk_verbs(self) -> dict[str, VerbCosts]:
         """Return the verbs that exchange some rows while they work on others."""
-        made: dict[str, Verb] = {}
+        made: dict[str, VerbCosts] = {}
         fixed = 0.0
         for name, (phase, limit) in _BULK_PHASES.items():
             row, rate = self._alone.get(name), self._given[limit]
@@ -295,10 +295,10 @@ class _Calibration:
                 continue
             rates = {"partition": parted * 1e9, phase: rate * 1e9}
             each = self._each["bulk insert"]
-            made[name] = Verb(rates, BULK_NBYTES[name], fixed, each, pipelined=True)
+            made[name] = VerbCosts(rates, BULK_NBYTES[name], fixed, each, pipelined=True)
         return made
 
-    def figures(self, network: Network, verbs: dict[str, Verb]) -> Iterator[dict[str, Any]]:
+    def figures(self, network: Network, verbs: dict[str, VerbCosts]) -> Iterator[dict[str, Any]]:
         """Yield the rows of the figures that the model is made of."""
         for name in ("link", "infiniband"):
             each = getattr(network, name)
@@ -337,7 +337,7 @@ def _figure(
 
 
 def _row(
-    mode: str, name: str, verb: Verb, rows: float, count: int, network: Network, alone: float
+    mode: str, name: str, verb: VerbCosts, rows: float, count: int, network: Network, alone: float
 ) -> dict[str, Any]:
     phases = verb.phases(rows, count, network)
     what: dict[str, Any] = {

@@ -22,7 +22,7 @@ _CPU_SHARE = 2**7
 
 
 @dataclass(frozen=True)
-class Case:
+class FigureRun:
     """One run of a figure: device, repetitions, and share of its rows.
 
     Parameters
@@ -107,7 +107,7 @@ class Mix:
     """
 
     def __init__(
-        self, case: Case, stored: int, parts: Sequence[Part], n: int | None = None
+        self, case: FigureRun, stored: int, parts: Sequence[Part], n: int | None = None
     ) -> None:
         xp, n = case.backend.xp, n or stored
         counts = [int(n * share) for _, _, share in parts]

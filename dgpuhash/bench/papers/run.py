@@ -12,14 +12,14 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench import machine
 from dgpuhash.bench.options import Folder, Option
 from dgpuhash.bench.papers import workloads
-from dgpuhash.bench.papers.case import Case
+from dgpuhash.bench.papers.case import FigureRun
 from dgpuhash.bench.papers.drawn.table import DRAWN, left_out
 from dgpuhash.bench.timing import REPEATS
 from dgpuhash.errors import SpecError
 
 _LOG = logging.getLogger(__name__)
 
-FIGURES: dict[str, Callable[[Case], Iterator[dict[str, Any]]]] = {
+FIGURES: dict[str, Callable[[FigureRun], Iterator[dict[str, Any]]]] = {
     "slab": workloads.bulk,
     "slab-mixed": workloads.mixed_batch_rates,
     "slab-alloc": workloads.allocations,
@@ -69,7 +69,7 @@ def run(
     besides; of counts, a copy of the keys; of Bloom filters, random compare-and-swaps.
     """
     names = _names(only)
-    case = Case(backend, repeats or REPEATS[backend.name], divisor)
+    case = FigureRun(backend, repeats or REPEATS[backend.name], divisor)
     mark = {"machine": machine.describe(backend), "divisor": divisor, "repeats": case.repeats}
     for name, reason in left_out(names):
         _LOG.warning("%s: %s", name, reason)
@@ -92,7 +92,7 @@ def run(
             _keep(path, mark, points)
 
 
-def _together(name: str, case: Case, points: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _together(name: str, case: FigureRun, points: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a workload, and add all of them to `points` at its end."""
     rows = []
     for row in FIGURES[name](case):

@@ -10,9 +10,9 @@ import numpy as np
 
 from dgpuhash.backend import kernel_named
 from dgpuhash.bench.figure import require
-from dgpuhash.bench.keys import Sample, draw, keys_of, uniform_floats
+from dgpuhash.bench.keys import KeyDraw, draw, keys_of, uniform_floats
 from dgpuhash.bench.limits import cas_rate
-from dgpuhash.bench.papers.case import Case, Mix
+from dgpuhash.bench.papers.case import FigureRun, Mix
 from dgpuhash.bench.papers.drawn.table import DRAWN
 from dgpuhash.tables import BloomFilter, CountMap, HashMap, MultiMap
 
@@ -39,7 +39,7 @@ _FILTERS = ((2**25, 2**24, 32), (2**34, 2**28, 64))
 _BITS_A_KEY = 12
 
 
-def cops(case: Case) -> Iterator[dict[str, Any]]:
+def cops(case: FigureRun) -> Iterator[dict[str, Any]]:
     """Yield the rates of inserts and finds by load and width."""
     n = case.rows(2**28)
     keys = case.keys(1, n)
@@ -51,7 +51,7 @@ def cops(case: Case) -> Iterator[dict[str, Any]]:
             yield from _pairs(case, "cops", table, rates, keys, **what)
 
 
-def bulk(case: Case) -> Iterator[dict[str, Any]]:
+def bulk(case: FigureRun) -> Iterator[dict[str, Any]]:
     """Yield the rates of a bulk build of slabs, of searches that find all keys, and none."""
     n = case.rows(_SLAB_ROWS)
     table = _table(case, n, "slab", chain=_CHAIN)
@@ -60,8 +60,8 @@ def bulk(case: Case) -> Iterator[dict[str, Any]]:
 
 
 def _pairs(
-    case: Case, figure: str, table: HashMap, rates: dict[str, float], keys: Any, *, source: str,
-    **settings: Any,
+    case: FigureRun, figure: str, table: HashMap, rates: dict[str, float], keys: Any, *,
+    source: str, **settings: Any,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the rates of an insert of all keys, and of lookups of them, or of absent ones.
 
@@ -89,11 +89,11 @@ def _pairs(
         del got, found
 
 
-def _table(case: Case, n: int, method: str, **settings: Any) -> HashMap:
+def _table(case: FigureRun, n: int, method: str, **settings: Any) -> HashMap:
     return HashMap("u4", "u4", n, method=method, device=case.backend.name, **settings)
 
 
-def bucket_list(case: Case) -> Iterator[dict[str, Any]]:
+def bucket_list(case: FigureRun) -> Iterator[dict[str, Any]]:
     """Yield the rates of inserts and retrievals by mean multiplicity."""
     n = case.rows(2**27)
     for multiplicity, theirs in _LISTS.items():
@@ -117,7 +117,7 @@ def bucket_list(case: Case) -> Iterator[dict[str, Any]]:
                        source=_WARPCORE, **what)  # fmt: skip
 
 
-def mixed_batch_rates(case: Case) -> Iterator[dict[str, Any]]:
+def mixed_batch_rates(case: FigureRun) -> Iterator[dict[str, Any]]:
     """Yield the rates of batches that insert, erase and search at once."""
     n = case.rows(_SLAB_ROWS)
     stored = case.keys(1, n)
@@ -140,7 +140,7 @@ def mixed_batch_rates(case: Case) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def allocations(case: Case) -> Iterator[dict[str, Any]]:
+def allocations(case: FigureRun) -> Iterator[dict[str, Any]]:
     """Yield the rate of slabs taken from a pool of eight times as many (§VI-B)."""
     n, xp = case.rows(_ALLOCATED), case.backend.xp
     blocks = -(-8 * n // _BLOCK_SLABS)
@@ -163,7 +163,7 @@ def allocations(case: Case) -> Iterator[dict[str, Any]]:
     yield case.row("slab alloc", "allocate", n, seconds, floor, theirs=0.6, source="paper, K40c")
 
 
-def count(case: Case) -> Iterator[dict[str, Any]]:
+def count(case: FigureRun) -> Iterator[dict[str, Any]]:
     """Yield the rates of counts of skewed keys, of one key, and of distinct ones."""
     n = case.rows(_COUNTED)
     for name, sample in _samples(case, n):
@@ -181,19 +181,19 @@ def count(case: Case) -> Iterator[dict[str, Any]]:
         del table, counts, found
 
 
-def _samples(case: Case, n: int) -> Iterator[tuple[str, Sample]]:
+def _samples(case: FigureRun, n: int) -> Iterator[tuple[str, KeyDraw]]:
     xp, most = case.backend.xp, max(1, n * _DISTINCT // _COUNTED)
     reached = xp.arange(1, most + 1, dtype=np.float64)
     reached **= -_EXPONENT
     reached = xp.cumsum(reached)
     points = uniform_floats(case.backend, n, 0) * reached[-1]
     ranks = xp.minimum(xp.searchsorted(reached, points, side="right"), most - 1) + 1
-    yield f"zipf:{_EXPONENT:g} of {most:,}", Sample(case.backend, ranks, most)
-    yield "one key", Sample(case.backend, xp.ones(n, np.int64), 1)
-    yield "unique", Sample(case.backend, xp.arange(1, n + 1), n, every=True)
+    yield f"zipf:{_EXPONENT:g} of {most:,}", KeyDraw(case.backend, ranks, most)
+    yield "one key", KeyDraw(case.backend, xp.ones(n, np.int64), 1)
+    yield "unique", KeyDraw(case.backend, xp.arange(1, n + 1), n, every=True)
 
 
-def bloom(case: Case) -> Iterator[dict[str, Any]]:
+def bloom(case: FigureRun) -> Iterator[dict[str, Any]]:
     """Yield the rates of inserts and lookups, beside bare compare-and-swaps."""
     for nbytes, batch, bits in _FILTERS:
         nbytes, n = case.rows(nbytes), case.rows(batch)

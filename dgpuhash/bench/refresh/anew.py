@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from pandas import Timestamp
 
-from dgpuhash.bench.refresh.tables import Change, Frames
+from dgpuhash.bench.refresh.tables import Round, Tables
 
 #: The queries of TPC-H by their numbers.
 QUERIES = {
@@ -37,7 +37,7 @@ class Anew(ABC):
 
     name: str
 
-    def prepare(self, change: Change) -> Any:
+    def prepare(self, change: Round) -> Any:
         """Return a change in the library's own form, outside the time."""
         return change
 
@@ -59,7 +59,7 @@ class Anew(ABC):
         return 0
 
 
-class DuckDB(Anew):
+class DuckDBRun(Anew):
     """DuckDB with tables in memory, on all cores."""
 
     def __init__(self, tables: dict[str, pa.Table]) -> None:
@@ -87,7 +87,7 @@ class DuckDB(Anew):
         return {number: self._database.sql(text).fetchall() for number, text in QUERIES.items()}
 
 
-class Polars(Anew):
+class PolarsRun(Anew):
     """Polars with frames in memory, on all cores or one GPU.
 
     Parameters
@@ -153,10 +153,10 @@ class DataFrames(Anew):
 
     def __init__(self, tables: dict[str, pa.Table], library: Any, name: str) -> None:
         self.name, self._library = name, library
-        self._frames = Frames(tables, library)
+        self._frames = Tables(tables, library)
         self._tables = {each: self._frames.frame(table) for each, table in tables.items()}
 
-    def prepare(self, change: Change) -> Any:
+    def prepare(self, change: Round) -> Any:
         return [self._frames.frame(each) for each in (change.orders, change.lineitem, change.keys)]
 
     def change(self, change: Any) -> None:

@@ -43,7 +43,7 @@ def concat(*frames: DataFrame) -> DataFrame:
     return import_module(library).concat(list(frames))
 
 
-class Groups:
+class WeightedGroups:
     """Sums of weighted rows by group."""
 
     def __init__(self, query: Query, rows: DataFrame) -> None:
@@ -63,17 +63,17 @@ class Groups:
             self.passing.insert(groups[having(groups)])
 
 
-class Kept:
+class KeptQueries:
     """Indexes of the tables, and the groups of each query."""
 
-    build, build_groups = staticmethod(FrameIndex.build), Groups
+    build, build_groups = staticmethod(FrameIndex.build), WeightedGroups
 
     def __init__(self, tables: dict[str, DataFrame], batch: int = 100_000) -> None:
         nations = merge(tables["nation"], tables["region"].rename(columns=SAME), on="n_regionkey")
         part = tables["part"].assign(green=tables["part"]["p_name"].str.contains("green"))
         tables = {**tables, "nation": nations, "part": part[["p_partkey", "green"]]}
         self.sides = {name: self.build(tables[name], on=KEYS[name]) for name in KEYS}
-        self.groups: dict[int, Groups] = {}
+        self.groups: dict[int, WeightedGroups] = {}
         for start in range(0, len(tables["orders"]), batch):
             orders = tables["orders"][start : start + batch]
             self._change(self._lines(orders[["o_orderkey"]]).assign(weight=1))

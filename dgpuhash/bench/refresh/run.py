@@ -25,14 +25,14 @@ from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require, short
 from dgpuhash.bench.options import Folder, Option
 from dgpuhash.bench.peers import OURS, SharedCuDF
-from dgpuhash.bench.refresh.anew import Anew, Answers, DataFrames, DuckDB, Polars, rows_of
-from dgpuhash.bench.refresh.kept import Groups, Kept, Query
-from dgpuhash.bench.refresh.tables import Change, Frames, changes, generate, read_tables
-from dgpuhash.bench.workers.cluster import Workers, start
+from dgpuhash.bench.refresh.anew import Anew, Answers, DataFrames, DuckDBRun, PolarsRun, rows_of
+from dgpuhash.bench.refresh.kept import KeptQueries, Query, WeightedGroups
+from dgpuhash.bench.refresh.tables import Round, Tables, changes, generate, read_tables
+from dgpuhash.bench.workers.cluster import BenchWorkers, start
 from dgpuhash.errors import DeviceError, SpecError
 
 
-class GroupsOnWorkers(Groups):
+class GroupsOnWorkers(WeightedGroups):
     """Sums of weighted rows by group on workers; groups that meet a condition are here."""
 
     def __init__(self, query: Query, rows: Any) -> None:
@@ -59,26 +59,26 @@ class GroupsOnWorkers(Groups):
         return self.state.result().compute().reset_index()
 
 
-class KeptOnWorkers(Kept):
+class KeptOnWorkers(KeptQueries):
     """Indexes of the tables, and groups of each query, on the current client's workers."""
 
     build: Any = staticmethod(DistributedIndex.build)
     build_groups = GroupsOnWorkers
 
 
-class Ours(Anew):
+class OursHere(Anew):
     """Incremental answers."""
 
     name = OURS
 
-    kept = Kept
+    kept = KeptQueries
 
     def __init__(self, tables: dict[str, pa.Table], library: Any = pd, batch: int = 10**5) -> None:
-        self._frames = Frames(tables, library)
+        self._frames = Tables(tables, library)
         frames = {name: self._frames.frame(table) for name, table in tables.items()}
         self._kept: Any = self.kept(frames, batch)
 
-    def prepare(self, change: Change) -> Any:
+    def prepare(self, change: Round) -> Any:
         return [self._frames.frame(each) for each in (change.orders, change.lineitem, change.keys)]
 
     def change(self, change: Any) -> None:
@@ -93,7 +93,7 @@ class Ours(Anew):
         return sum(groups) + sum(each.stats().table_nbytes for each in self._kept.sides.values())
 
 
-class OursOnWorkers(Ours):
+class OursOnWorkers(OursHere):
     """Incremental answers on workers, which receive a round's rows before the timed part.
 
     Parameters
@@ -109,12 +109,12 @@ class OursOnWorkers(Ours):
     kept = KeptOnWorkers
 
     def __init__(
-        self, tables: dict[str, pa.Table], crew: Workers, library: Any, batch: int
+        self, tables: dict[str, pa.Table], crew: BenchWorkers, library: Any, batch: int
     ) -> None:
         self._crew, self.name = crew, f"{OURS} on {len(crew)} workers"
         super().__init__(tables, library, batch)
 
-    def prepare(self, change: Change) -> Any:
+    def prepare(self, change: Round) -> Any:
         several = len(self._crew)
         rows = [
             dd.from_pandas(frame, npartitions=several, sort=False).persist()
@@ -216,7 +216,7 @@ def run(
 
 
 def _curve(
-    libraries: Sequence[Anew], coming: Iterator[Change], fractions: Sequence[float], rounds: int,
+    libraries: Sequence[Anew], coming: Iterator[Round], fractions: Sequence[float], rounds: int,
     scale: float,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield a row for each fraction and library, and finally the break-even fraction."""
@@ -243,19 +243,19 @@ def _curve(
 
 
 def _libraries(
-    backend: Backend, tables: dict[str, pa.Table], crew: Workers | None
+    backend: Backend, tables: dict[str, pa.Table], crew: BenchWorkers | None
 ) -> Iterator[Anew]:
     """Yield this package, then the libraries that recompute."""
     on_gpu = backend.name == "cuda"
     peer, library, batch = SharedCuDF().name if on_gpu else "", pd, _BATCH
     if on_gpu:
         library, batch = import_module("cudf"), _BATCH_ON_GPU
-    yield OursOnWorkers(tables, crew, library, batch) if crew else Ours(tables, library, batch)
+    yield OursOnWorkers(tables, crew, library, batch) if crew else OursHere(tables, library, batch)
     if on_gpu:
         yield DataFrames(tables, library, peer)
-    yield DuckDB(tables)
+    yield DuckDBRun(tables)
     if find_spec("cudf_polars" if on_gpu else "polars"):
-        yield Polars(tables, on_gpu=on_gpu)
+        yield PolarsRun(tables, on_gpu=on_gpu)
 
 
 def break_even(curve: Sequence[tuple[float, float]]) -> float | None:
@@ -278,7 +278,7 @@ def break_even(curve: Sequence[tuple[float, float]]) -> float | None:
 _Times = tuple[float, float, float]
 
 
-def _round(libraries: Sequence[Anew], change: Change) -> list[_Times]:
+def _round(libraries: Sequence[Anew], change: Round) -> list[_Times]:
     """Return the seconds of each library's change and answers, and of the CPU; check answers."""
     spent: list[_Times] = []
     expected: Answers = {}

@@ -40,7 +40,7 @@ _GAP = 8
 
 
 @dataclass(frozen=True)
-class Change:
+class Round:
     """Change of one round.
 
     Attributes
@@ -100,7 +100,7 @@ def read_tables(folder: Path) -> dict[str, pa.Table]:
     }
 
 
-def changes(tables: dict[str, pa.Table], fractions: list[float], seed: int = 1) -> Iterator[Change]:
+def changes(tables: dict[str, pa.Table], fractions: list[float], seed: int = 1) -> Iterator[Round]:
     """Yield a change for each share of the orders that comes and goes.
 
     Orders go in the order of their keys. New ones have keys of the gaps that TPC-H leaves, and the
@@ -131,7 +131,7 @@ def changes(tables: dict[str, pa.Table], fractions: list[float], seed: int = 1) 
         drawn = random.integers(0, len(keys), size)
         fresh, many = keys[start:stop] + _GAP, counts[drawn]
         firsts = np.repeat(starts[drawn] - np.cumsum(many) + many, many)
-        yield Change(
+        yield Round(
             _with_keys(orders.take(drawn), fresh),
             _with_keys(lines.take(firsts + np.arange(len(firsts))), np.repeat(fresh, many)),
             pa.table({"o_orderkey": keys[start:stop]}),
@@ -144,7 +144,7 @@ def _with_keys(table: pa.Table, keys: Any) -> pa.Table:
     return table.set_column(0, table.column_names[0], pa.array(keys))
 
 
-class Frames:
+class Tables:
     """Arrow tables as frames, with texts of few values as categories common to all.
 
     Parameters

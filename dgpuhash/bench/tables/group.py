@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration, require
-from dgpuhash.bench.keys import Distribution, Sample, draw, keys_of, uniform_floats
+from dgpuhash.bench.keys import Distribution, KeyDraw, draw, keys_of, uniform_floats
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import rows_that_fit
 from dgpuhash.bench.options import Spreads
@@ -78,7 +78,7 @@ def run(
         for rows in n or (rows_that_fit(backend, _ROWS[backend.name], 2 * _KEY.itemsize),):
             for what, sample in _cases(backend, rows, groups, distributions):
                 keys = keys_of(sample.numbers, _KEY)
-                expected = Expected(backend, sample, keys)
+                expected = ExpectedGroups(backend, sample, keys)
                 nbytes = max(_LEAST_NBYTES, 2 * _KEY.itemsize * len(expected.keys))
                 floor = rows / floors.lookup(8 * _KEY.itemsize, rows, nbytes)
                 tasks = {_SUMS: library.aggregated(keys, expected.values, "sum", "count")}
@@ -94,7 +94,7 @@ def run(
 
 def _cases(
     backend: Backend, rows: int, groups: Sequence[int] | None, distributions: Sequence[str]
-) -> Iterator[tuple[dict[str, Any], Sample]]:
+) -> Iterator[tuple[dict[str, Any], KeyDraw]]:
     """Yield the fields that name each batch, and its rows."""
     for text in distributions:
         yield {"distribution": text}, Distribution.of(text).sample(backend, rows)
@@ -104,7 +104,7 @@ def _cases(
             yield {"groups": each}, draw(backend, rows, each)
 
 
-class Expected:
+class ExpectedGroups:
     """Expected answer for a batch, computed without a hash table.
 
     It is computed from the numbers that the keys are made of.
@@ -117,7 +117,7 @@ class Expected:
         The batch's values.
     """
 
-    def __init__(self, backend: Backend, sample: Sample, batch: Any) -> None:
+    def __init__(self, backend: Backend, sample: KeyDraw, batch: Any) -> None:
         self._backend, self._batch = backend, batch
         self.values: Any = (uniform_floats(backend, len(sample), 2) * _LARGEST_VALUE).astype(
             np.int64

@@ -12,7 +12,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import duration, require
-from dgpuhash.bench.keys import Distribution, Sample, keys_of, uniform_floats
+from dgpuhash.bench.keys import Distribution, KeyDraw, keys_of, uniform_floats
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import rows_that_fit
 from dgpuhash.bench.options import HitRates, Spread
@@ -115,7 +115,7 @@ class JoinInput:
         Keys.
     """
 
-    def __init__(self, backend: Backend, n: int, right: Sample, hit_rate: float) -> None:
+    def __init__(self, backend: Backend, n: int, right: KeyDraw, hit_rate: float) -> None:
         self._backend, self._sample = backend, right
         # Partners are drawn from the right rows; a number above `right.most` has none.
         rows = (uniform_floats(backend, n, 3) * len(right)).astype(np.int64)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from dgpuhash.backend import Backend, kernel_named
 from dgpuhash.bench.figure import duration, memory, rate, require
-from dgpuhash.bench.keys import Distribution, Sample, keys_of, uniform_floats
+from dgpuhash.bench.keys import Distribution, KeyDraw, keys_of, uniform_floats
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.memory import peak_bytes, rows_that_fit
 from dgpuhash.bench.method import NAMES, MeasuredMethod, Pairs
@@ -239,7 +239,7 @@ class _Case:
             "distribution": str(spread),
             **pairs.method.label,
         }
-        self._sample: Sample = spread.sample(backend, n)
+        self._sample: KeyDraw = spread.sample(backend, n)
         self._distinct = self._sample.distinct()
         self._keys = keys_of(self._sample.numbers, pairs.key)
         self._values = pairs.values(self._keys)

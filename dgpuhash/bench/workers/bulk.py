@@ -19,7 +19,7 @@ import numpy as np
 from dgpuhash import backend
 from dgpuhash.backend import Backend
 from dgpuhash.bench.figure import require
-from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.cluster import BenchWorkers
 from dgpuhash.bench.workers.workload import Workload
 from dgpuhash.distributed import DistributedMap
 from dgpuhash.distributed.cluster.locality import InputSpec, LocalInputs
@@ -57,7 +57,7 @@ class VerbSeconds:
 
 
 def time_bulk_verbs(
-    workers: Workers, load: Workload, keys: Any, values: Any
+    workers: BenchWorkers, load: Workload, keys: Any, values: Any
 ) -> dict[str, VerbSeconds]:
     """Insert each worker's pairs into a DistributedMap, then look up keys.
 
@@ -117,14 +117,14 @@ def _took(table: DistributedMap, start: float) -> VerbSeconds:
     return VerbSeconds(seconds, float(table.stats()["seconds"].max()))
 
 
-def _array(workers: Workers, load: Workload, futures: Sequence[Any]) -> da.Array:
+def _array(workers: BenchWorkers, load: Workload, futures: Sequence[Any]) -> da.Array:
     name = f"bulk-{futures[0].key}"
     graph = {(name, rank): future for rank, future in enumerate(futures)}
     meta = backend.get(workers.device).xp.zeros(0, _INT)
     return da.Array(graph, name, ((load.rows,) * load.workers,), dtype=_INT, meta=meta)
 
 
-def bulk_steps(workers: Workers, load: Workload, repeats: int) -> dict[str, dict[str, float]]:
+def bulk_steps(workers: BenchWorkers, load: Workload, repeats: int) -> dict[str, dict[str, float]]:
     """Return the slowest worker's seconds of each step of the bulk verbs.
 
     The verbs are ``bulk insert`` and ``bulk find``. ``partition``: order rows by their owner;

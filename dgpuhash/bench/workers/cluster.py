@@ -38,7 +38,7 @@ _SETTINGS = {
 }
 
 
-class Workers:
+class BenchWorkers:
     """Workers of one cluster, in a fixed order.
 
     Attributes
@@ -129,7 +129,7 @@ def start(
     protocol: str | None = None,
     devs: Sequence[str] | None = None,
     rmm_pool_size: str | None = None,
-) -> Iterator[Workers]:
+) -> Iterator[BenchWorkers]:
     """Start a cluster of `count` workers, which is closed with the block.
 
     Parameters
@@ -187,7 +187,7 @@ def start(
         Client(cluster) as client,
     ):
         client.wait_for_workers(count, timeout=_START_SECONDS)
-        yield Workers(client, used.name)
+        yield BenchWorkers(client, used.name)
 
 
 @contextmanager

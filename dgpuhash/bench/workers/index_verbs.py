@@ -19,7 +19,7 @@ from dgpuhash import backend
 from dgpuhash.bench.figure import require
 from dgpuhash.bench.limits import Floors
 from dgpuhash.bench.workers.bulk import VerbSeconds, time_bulk_verbs
-from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.cluster import BenchWorkers
 from dgpuhash.bench.workers.workload import AnswerSummary, Workload
 from dgpuhash.distributed import DistributedIndex
 from dgpuhash.distributed.cluster.host import current_worker, plugin_of
@@ -32,7 +32,7 @@ REPLICATED = "replicated merge"
 _BITS, _PAIR_NBYTES, _LOAD = 64, 16, 0.8
 
 
-def merge_replicated(workers: Workers, load: Workload, repeats: int) -> VerbSeconds:
+def merge_replicated(workers: BenchWorkers, load: Workload, repeats: int) -> VerbSeconds:
     """Merge each worker's rows with a replicated index of `Workload.few`.
 
     All rows have a partner.
@@ -82,7 +82,7 @@ def merge_replicated(workers: Workers, load: Workload, repeats: int) -> VerbSeco
         return VerbSeconds(seconds, max(client.gather(alone)))
 
 
-def replicated_floor(workers: Workers, load: Workload, repeats: int) -> float:
+def replicated_floor(workers: BenchWorkers, load: Workload, repeats: int) -> float:
     """Return the slowest worker's bare lookups each second.
 
     They are lookups in a table of the size of `Workload.few`.
@@ -124,7 +124,7 @@ class VerbTimer:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: BenchWorkers,
         load: Workload,
         where: dict[str, Any],
         verbs: Sequence[str],

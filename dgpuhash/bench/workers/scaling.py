@@ -33,7 +33,7 @@ from dgpuhash.bench.options import (
 from dgpuhash.bench.peers import OURS
 from dgpuhash.bench.timing import REPEATS, latency
 from dgpuhash.bench.workers.bulk import bulk_steps
-from dgpuhash.bench.workers.cluster import Workers, check_counts, counts_for, start
+from dgpuhash.bench.workers.cluster import BenchWorkers, check_counts, counts_for, start
 from dgpuhash.bench.workers.index_verbs import (
     BULK,
     MULTI,
@@ -62,7 +62,7 @@ _MESSAGES, _AT_ONCE = 300, 4
 LIMITS = {"copy": "TB/s", "partition": "G/s", "insert": "G/s", "lookup": "G/s"}
 
 
-def limits_of(workers: Workers, rows: int, repeats: int) -> dict[str, float]:
+def limits_of(workers: BenchWorkers, rows: int, repeats: int) -> dict[str, float]:
     """Return the slowest worker's rates while all workers run at once.
 
     Each works on `rows` pairs of 8 + 8 bytes. ``copy``: bytes read and written; ``partition``:
@@ -86,7 +86,7 @@ def _limits(device: Device, rank: int, rows: int, repeats: int) -> dict[str, flo
     }
 
 
-def message_seconds(workers: Workers, repeats: int) -> tuple[float, float]:
+def message_seconds(workers: BenchWorkers, repeats: int) -> tuple[float, float]:
     """Return the seconds of an RPC without rows: alone, and among many.
 
     The message is of the kind that an index sends; its acknowledgement is in the seconds.
@@ -274,7 +274,7 @@ class _Run:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: BenchWorkers,
         load: Workload,
         repeats: int,
         verbs: Sequence[str],

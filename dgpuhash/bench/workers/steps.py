@@ -15,7 +15,7 @@ from typing import Any
 
 from dgpuhash import backend
 from dgpuhash.bench.figure import require
-from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.cluster import BenchWorkers
 from dgpuhash.distributed.cluster.broadcast import run_on_workers
 from dgpuhash.distributed.cluster.dask_internals import sync
 from dgpuhash.distributed.cluster.host import current_worker
@@ -46,7 +46,7 @@ class Steps:
 
 
 def build_and_insert(
-    workers: Workers, built: Sequence[Any], inserted: Sequence[Any], meta: Any
+    workers: BenchWorkers, built: Sequence[Any], inserted: Sequence[Any], meta: Any
 ) -> list[Steps]:
     """Run the steps of a build and of an insert, then drop the shards.
 
@@ -86,7 +86,7 @@ def build_and_insert(
         drop_shards(workers.client, change.uid, workers.addresses)
 
 
-def _run_steps(workers: Workers, change: Change, frames: Sequence[Any]) -> Steps:
+def _run_steps(workers: BenchWorkers, change: Change, frames: Sequence[Any]) -> Steps:
     client, addresses = workers.client, workers.addresses
     start = time.perf_counter()
     run_on_workers(client, addresses, open_change, change)

@@ -19,7 +19,7 @@ from dgpuhash.frames.dataframes.partition_dtypes import PandasDtypes
 from dgpuhash.frames.dataframes.promotion import nullable_rows
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import levels_of
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.verb import groupby
 from dgpuhash.frames.keys.seeds import KeySeeds
 from dgpuhash.frames.merge.arguments import OnRounding
@@ -77,7 +77,7 @@ class Asked:
     observed: bool = True
     as_index: bool = True
     selection: Any = None
-    verb: Verb = field(default_factory=lambda: Verb("size"))
+    verb: GroupByCall = field(default_factory=lambda: GroupByCall("size"))
     names: Mapping[Hashable, Hashable] = field(default_factory=dict)
     meta: Any = None
     on_rounding: OnRounding | None = None

@@ -21,7 +21,7 @@ from dgpuhash.frames.groupby.cudf.group_by import name_functions, named_pair
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.methods import AggregateMethods
-from dgpuhash.frames.groupby.partial import Verb
+from dgpuhash.frames.groupby.partial import GroupByCall
 
 
 class LazyGroupBy(AggregateMethods):
@@ -77,7 +77,7 @@ class LazyGroupBy(AggregateMethods):
 
     def _lazily(self, name: str, *args: Any, **options: Any) -> Any:
         """Return lazily what a method of a pandas groupby returns."""
-        asked = replace(self._asked, verb=Verb(name, args, options))
+        asked = replace(self._asked, verb=GroupByCall(name, args, options))
         return new_collection(groups_of(self._frame.expr, asked, self._ranges.of_groups, SEEDS))
 
     def _by_function(self, name: str, meta: Any, *args: Any, **options: Any) -> Any:
@@ -88,7 +88,7 @@ class LazyGroupBy(AggregateMethods):
                 f"an aggregate, or "
                 "convert the frame with .to_backend('pandas')"
             )
-        asked = replace(self._asked, verb=Verb(name, args, options))
+        asked = replace(self._asked, verb=GroupByCall(name, args, options))
         meta = asked.tried(self._frame._meta) if meta is None else make_meta(meta)
         asked = replace(asked, meta=meta)
         return new_collection(groups_of(self._frame.expr, asked, self._ranges.of_rows, SEEDS))

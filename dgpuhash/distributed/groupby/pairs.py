@@ -16,7 +16,7 @@ from dgpuhash.distributed.groupby.transform import keys_beside, keys_of
 from dgpuhash.distributed.merge.verb import SEEDS
 from dgpuhash.frames.dataframes.partition_dtypes import PandasDtypes, with_nullable
 from dgpuhash.frames.dataframes.promotion import nullable_frame
-from dgpuhash.frames.groupby.partial import Verb
+from dgpuhash.frames.groupby.partial import GroupByCall
 from dgpuhash.frames.merge.index import index_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def nunique_by_pairs(groups: LazyGroupBy, column: Hashable, dropna: bool = True)
     for key, each in zip(keys, groups._keys, strict=True):
         names[key] = known.get(each.name, each.name)
     counted = replace(
-        asked, by=keys, level=None, selection="v0", verb=Verb("count" if dropna else "size"),
+        asked, by=keys, level=None, selection="v0", verb=GroupByCall("count" if dropna else "size"),
         as_index=True, names=names, on_rounding=None,
     )  # fmt: skip
     made = new_collection(groups_of(found, counted, groups._ranges.of_groups, SEEDS))

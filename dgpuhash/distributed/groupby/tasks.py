@@ -55,7 +55,7 @@ from dgpuhash.tables.memory_errors import memory_errors_of
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenRun:
     """A run whose owners accept states of partitions.
 
     Attributes
@@ -73,7 +73,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Sealed:
     """A sealed run, with the states of all partitions; `key` is its seal task.
 
     Where owners have none of them, `result` is the answer, all of which is the first hash range's.
@@ -120,7 +120,8 @@ class GroupTask(RunTask):
     ) -> tuple[Run, Sequence[Any]]:
         workers = tuple(there[part % len(there)].worker for part in range(self.ranges))
         holders = tuple(each.worker for each in there) if self.ranked else ()
-        opened, owners = Opened(uid, workers, holders), tuple(dict.fromkeys([*workers, *holders]))
+        opened = OpenRun(uid, workers, holders)
+        owners = tuple(dict.fromkeys([*workers, *holders]))
         run = Run(uid, owners, encode_call(drop_groups, uid), opened, homes=workers)
         return run, (begin_states, packed, opened)
 
@@ -133,7 +134,7 @@ class GroupTask(RunTask):
         return len(rows) <= self.few and frames_of(rows).rows_nbytes(rows) <= self.few_nbytes
 
     def sender(
-        self, opened: Opened, buffered: BufferedRows, codes: Any, frame: Any
+        self, opened: OpenRun, buffered: BufferedRows, codes: Any, frame: Any
     ) -> Callable[[], FoldReceipt]:
         # States on a host are few for their rows, and the same whenever these are.
         told = frame if hasattr(buffered.rows, "hash_values") else buffered.rows
@@ -141,16 +142,16 @@ class GroupTask(RunTask):
         return partial(exchange.receipt, frame)
 
     def finalize(
-        self, client: Client, key: Any, opened: Opened, receipts: list[FoldReceipt]
-    ) -> Standing:
+        self, client: Client, key: Any, opened: OpenRun, receipts: list[FoldReceipt]
+    ) -> Sealed:
         owners = tuple(dict.fromkeys(opened.workers))
         run_on_workers(client, owners, with_states, "seal", opened.uid, receipts)
         if any(receipt.held is not None for receipt in receipts):
             rank_heavy(client, self, opened, receipts)
-        return Standing(opened.uid, key, opened.workers)
+        return Sealed(opened.uid, key, opened.workers)
 
-    def finalize_buffered(self, key: Any, buffered: Sequence[BufferedRows]) -> Standing:
-        return Standing("", key, (), self.answer(buffered))
+    def finalize_buffered(self, key: Any, buffered: Sequence[BufferedRows]) -> Sealed:
+        return Sealed("", key, (), self.answer(buffered))
 
     def answer(self, buffered: Sequence[BufferedRows]) -> Any:
         """Return the answer of the states of all partitions."""
@@ -160,7 +161,7 @@ class GroupTask(RunTask):
         return standing.result(self.unknown, [each.categories for each in buffered])
 
 
-def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: Opened) -> None:
+def begin_states(host: Any, packed: CachedPickle[GroupTask], opened: OpenRun) -> None:
     """Create the states of the hash ranges that a worker owns."""
     task, own = packed.opened(), host.worker.address
     parts = [part for part, worker in enumerate(opened.workers) if worker == own]
@@ -176,7 +177,7 @@ class FoldExchange(ParcelExchange):
     """
 
     def __init__(
-        self, task: GroupTask, opened: Opened, made: BufferedRows, codes: Any, digest: str
+        self, task: GroupTask, opened: OpenRun, made: BufferedRows, codes: Any, digest: str
     ) -> None:
         self._worker, self._opened = current_worker(), opened
         self._made, self._digest = replace(made, rows=None), digest
@@ -225,7 +226,7 @@ class FoldExchange(ParcelExchange):
 
 
 def hold_heavy(
-    worker: Any, opened: Opened, rows: Any, codes: Any, number: int, attempt: str
+    worker: Any, opened: OpenRun, rows: Any, codes: Any, number: int, attempt: str
 ) -> tuple[Held | None, Any]:
     """Keep a partition's rows of heavy keys on this worker; return their location and the rest.
 
@@ -266,7 +267,7 @@ def answer_of_one(frame: Any, packed: CachedPickle[GroupTask], shown: CachedPick
 
 
 def rank_heavy(
-    client: Client, task: GroupTask, opened: Opened, receipts: Sequence[FoldReceipt]
+    client: Client, task: GroupTask, opened: OpenRun, receipts: Sequence[FoldReceipt]
 ) -> None:
     """Compute the order statistics of heavy keys, and send them to the owners."""
     uid, holders, plan = opened.uid, opened.holders, task.plan
@@ -292,7 +293,7 @@ def with_states(host: Any, verb: str, uid: str, *args: Any) -> Any:
 
 
 def result_of(
-    sealed: Standing, number: int, shown: CachedPickle[Shown], meta: CachedPickle[Any]
+    sealed: Sealed, number: int, shown: CachedPickle[Shown], meta: CachedPickle[Any]
 ) -> Any:
     """Return the final result of a hash range.
 
@@ -324,7 +325,7 @@ def whole_groups(
         return together([shown.opened()(each) for each in answers])
 
 
-async def _results(worker: Any, sealed: Standing) -> list[Any]:
+async def _results(worker: Any, sealed: Sealed) -> list[Any]:
     calls = (
         call_handler(worker, owner, RESULT, {}, uid=sealed.uid, part=part)
         for part, owner in enumerate(sealed.workers)

@@ -74,7 +74,7 @@ class AlignedMergeExpr(SidesExpr, LoweredExpr):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Span:
     """Rows of a partition between two divisions.
 
     Attributes
@@ -125,7 +125,7 @@ class BetweenExpr(PartitionsFiltered, Expr):
         return bool(self._partitions[place] == len(self.targets) - 2)
 
     def _layer(self) -> dict[Any, Any]:
-        parts: dict[int, list[Part]] = {}
+        parts: dict[int, list[Span]] = {}
         nullable = self._meta.index.dtype.kind not in "iu"
         for part in _parts(self.frame.divisions, self.targets, nullable=nullable):
             parts.setdefault(part.target, []).append(part)
@@ -146,7 +146,7 @@ class BetweenExpr(PartitionsFiltered, Expr):
         return graph
 
 
-def _parts(divisions: Sequence[Any], targets: Sequence[Any], *, nullable: bool) -> Iterator[Part]:
+def _parts(divisions: Sequence[Any], targets: Sequence[Any], *, nullable: bool) -> Iterator[Span]:
     """Yield the parts of partitions between two of the targets."""
     last, end = len(divisions) - 2, len(targets) - 2
     for number, (low, high) in enumerate(pairwise(divisions)):
@@ -163,13 +163,13 @@ def _parts(divisions: Sequence[Any], targets: Sequence[Any], *, nullable: bool) 
                 nulls = None if number < last or not nullable else shut
                 whole = whole and nulls is not False
                 placed = placed or shut
-                yield Part(target, number, start, stop, shut, whole, nulls)
+                yield Span(target, number, start, stop, shut, whole, nulls)
             target += 1
         if number == last and not placed:
-            yield Part(end, number, targets[-1], targets[-1], False, False, True)
+            yield Span(end, number, targets[-1], targets[-1], False, False, True)
 
 
-def rows_between(frame: Any, part: Part) -> Any:
+def rows_between(frame: Any, part: Span) -> Any:
     """Return the rows of a partition that are in a part of it.
 
     Raises

@@ -20,7 +20,7 @@ from dgpuhash.frames.groupby import assembly
 from dgpuhash.frames.groupby.group_by import GroupBy
 from dgpuhash.frames.groupby.grouping_keys import grouping_keys, levels_of
 from dgpuhash.frames.groupby.groups import Groups
-from dgpuhash.frames.merge.kinds import PANDAS, Kind, as_pandas, from_pandas
+from dgpuhash.frames.merge.kinds import PANDAS, FrameKind, as_pandas, from_pandas
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.typing import Frame, GroupingLike, NamedColumn
 
@@ -32,7 +32,7 @@ _LABELLED = {"nlargest": None, "nsmallest": None, "cov": "column", "corr": "colu
 _OF_FUNCTIONS = frozenset({"apply"})
 
 
-def keys_of_table(by: Any, level: Any, kind: Kind) -> Any:
+def keys_of_table(by: Any, level: Any, kind: FrameKind) -> Any:
     """Return the keys of a groupby, with arrays of other libraries as pandas Series.
 
     Raises
@@ -70,13 +70,13 @@ class TableGroupBy:
     """
 
     def __init__(
-        self, groups: GroupBy, labelled: GroupBy, dtypes: dict[Any, Any], kind: Kind
+        self, groups: GroupBy, labelled: GroupBy, dtypes: dict[Any, Any], kind: FrameKind
     ) -> None:
         self._groups, self._labelled = groups, labelled
         self._dtypes, self._kind = dtypes, kind
 
     @classmethod
-    def of(cls, frame: Any, groups: Groups, kind: Kind) -> TableGroupBy:
+    def of(cls, frame: Any, groups: Groups, kind: FrameKind) -> TableGroupBy:
         """Return the groupby of another library's frame, converted by `as_pandas`."""
         columns, labelled = GroupBy(frame, groups, as_index=False), GroupBy(frame, groups)
         return cls(columns, labelled, dict(frame.dtypes), kind)

@@ -18,7 +18,7 @@ from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import key_order
 from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial.cudf.host import host_like, in_dtypes, on_device, on_host
 from dgpuhash.frames.groupby.partial.fold import plain
 from dgpuhash.frames.groupby.partial.kinds import KINDS, lost_fields, prefix_of
@@ -507,7 +507,7 @@ def _plan(
         for place, (column, how, options) in enumerate(named)
     }
     plan = GroupPlan.of(
-        source, list(groups.by), how=Verb("agg", options=asked), sort=False,
+        source, list(groups.by), how=GroupByCall("agg", options=asked), sort=False,
         dropna=groups.dropna, as_index=False,
     )  # fmt: skip
     if plan.wanted is None or not _are_retractable(plan):

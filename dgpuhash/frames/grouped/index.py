@@ -81,7 +81,7 @@ class GroupIndex(FrameIndex):
             super().check_change("insert", rows)
             self.check_overflow(rows)
             return
-        batch = _Batch.of(rows, self._encoder)
+        batch = _StateBatch.of(rows, self._encoder)
         places = self._places(batch.keys)
         there = np.flatnonzero(places >= 0)
         stored = self._groups.counts(self._states.take(places[there]))
@@ -115,7 +115,7 @@ class GroupIndex(FrameIndex):
         groups = self._groups
         if not groups.is_retractable or not len(rows):
             return
-        batch = _Batch.of(rows, self._encoder)
+        batch = _StateBatch.of(rows, self._encoder)
         places = self._places(batch.keys)
         there = np.flatnonzero(places >= 0)
         stored = self._states.take(places[there])
@@ -135,7 +135,7 @@ class GroupIndex(FrameIndex):
         if len(beyond):
             raise overflow(states[list(groups.by)].iloc[beyond[0]].to_dict())
 
-    def _refuse_group(self, batch: _Batch, number: int) -> NoReturn:
+    def _refuse_group(self, batch: _StateBatch, number: int) -> NoReturn:
         names = list(self._encoder.names)
         key = self._frames.take(batch.rows[names], batch.heads[[number]]).to_dict("records")[0]
         raise ColumnError(
@@ -166,7 +166,7 @@ class GroupIndex(FrameIndex):
         Parameters are those of `fold`.
         """
         rows = self._states.stamp(self._states.conform(states), epoch)
-        batch = _Batch.of(rows, self._encoder)
+        batch = _StateBatch.of(rows, self._encoder)
         places = self._places(batch.keys)
         known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
         fresh = self._frames.take(rows, batch.heads[new])
@@ -278,7 +278,7 @@ class GroupChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _StateBatch:
     """Incoming states, with the number of each one's group.
 
     Attributes
@@ -298,7 +298,7 @@ class _Batch:
     keys: EncodedKeys
 
     @classmethod
-    def of(cls, rows: Any, encoder: KeyEncoder) -> _Batch:
+    def of(cls, rows: Any, encoder: KeyEncoder) -> _StateBatch:
         """Return states with the numbers of their groups."""
         keys = rows[list(encoder.names)]
         named = keys.set_axis(pd.RangeIndex(len(encoder.names)), axis=1)

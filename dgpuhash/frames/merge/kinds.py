@@ -30,7 +30,7 @@ from dgpuhash.frames.merge.keys import JoinKeys, MergeError
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FrameKind:
     """Library of a given frame, and the Arrow types of its columns.
 
     Attributes
@@ -53,10 +53,10 @@ class Kind:
     namespace: str = ""
 
 
-PANDAS = Kind("pandas")
+PANDAS = FrameKind("pandas")
 
 
-def as_pandas(frame: Any) -> tuple[Any, Kind]:
+def as_pandas(frame: Any) -> tuple[Any, FrameKind]:
     """Return a frame of any library as a pandas frame of Arrow dtypes, and its kind.
 
     `from_pandas` takes both. What narwhals does not know comes back as it is, as pandas frames and
@@ -96,7 +96,7 @@ def with_arrow_dtypes(frame: Any) -> Any:
 def sides_of_one_library(
     left: Any, right: Any, *, left_index: bool = False, right_index: bool = False,
     suffixes: Any = ("", ""),
-) -> tuple[Any, Any, Kind]:  # fmt: skip
+) -> tuple[Any, Any, FrameKind]:  # fmt: skip
     """Return both sides as pandas or as cuDF frames, and the kind of the result.
 
     The kind is that of `left`; where one side is on a GPU, the other one is copied there.
@@ -132,7 +132,7 @@ def sides_of_one_library(
     return ours, theirs, kind
 
 
-def from_pandas(frame: Any, kind: Kind) -> Any:
+def from_pandas(frame: Any, kind: FrameKind) -> Any:
     """Return a pandas frame as a frame of the given kind, without its index.
 
     Columns get the types that they had in the frames which `kind` describes.
@@ -154,7 +154,7 @@ def from_pandas(frame: Any, kind: Kind) -> Any:
     return made
 
 
-def check_domains(keys: JoinKeys, kind: Kind) -> None:
+def check_domains(keys: JoinKeys, kind: FrameKind) -> None:
     """Raise IncomparableError for keys whose Arrow types have no common value.
 
     pandas gives no rows, polars and PyArrow refuse such a join.
@@ -171,7 +171,7 @@ def check_domains(keys: JoinKeys, kind: Kind) -> None:
 
 
 @contextmanager
-def remedies_of_library(kind: Kind) -> Iterator[None]:
+def remedies_of_library(kind: FrameKind) -> Iterator[None]:
     """Replace pandas' remedies in errors of the block by those for polars and PyArrow."""
     try:
         yield
@@ -211,12 +211,12 @@ def _on_gpu(frame: Any) -> Any:
     return cudf.from_pandas(as_pandas(frame)[0])
 
 
-def _read(frame: Any) -> tuple[Any, Kind]:
+def _read(frame: Any) -> tuple[Any, FrameKind]:
     """Return a frame as an Arrow table, and its kind; pandas and unknown frames unchanged."""
     if isinstance(frame, pd.DataFrame | pd.Series) or hasattr(frame, "__dask_graph__"):
         return frame, PANDAS
     if isinstance(frame, pa.Table):
-        return frame, Kind("pyarrow", frame.schema)
+        return frame, FrameKind("pyarrow", frame.schema)
     import narwhals
     import narwhals.stable.v2 as nw
 
@@ -251,7 +251,7 @@ def _read(frame: Any) -> tuple[Any, Kind]:
             f"a column of the {_name_of(frame)} cannot be converted to Arrow ({error}); cast it to "
             "another type first, or leave it out"
         ) from error
-    return table, Kind(library, table.schema, namespace=namespace)
+    return table, FrameKind(library, table.schema, namespace=namespace)
 
 
 def _name_of(frame: Any) -> str:
@@ -308,7 +308,7 @@ def _with_arrow_dtypes(given: Any, *, by_index: bool) -> tuple[Any, Any]:
 # From pandas.
 
 
-def _table(frame: Any, kind: Kind) -> Any:
+def _table(frame: Any, kind: FrameKind) -> Any:
     """Return a pandas frame as an Arrow table with the original types."""
     names = list(frame.columns)
     odd = [name for name in names if not isinstance(name, str)]
@@ -337,7 +337,7 @@ def _table(frame: Any, kind: Kind) -> Any:
     return pa.Table.from_arrays(columns, schema=pa.schema(described, metadata or None))
 
 
-def _origins(names: Sequence[str], kind: Kind) -> list[Any]:
+def _origins(names: Sequence[str], kind: FrameKind) -> list[Any]:
     """Return for each result column the input field that it comes from, or None."""
     left, right = ({each.name: each for each in schema} for schema in (kind.schema, kind.other))
     ours, theirs = kind.suffixes

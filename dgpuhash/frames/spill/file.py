@@ -24,7 +24,7 @@ _REMEDY = "give the workers a local_directory= on a larger disk, or let more wor
 
 
 @dataclass(slots=True)
-class Piece:
+class Block:
     """One column of the rows of one write.
 
     Attributes
@@ -51,7 +51,7 @@ class Piece:
     table: Any = None
     mapped: mmap.mmap | None = None
 
-    def alike(self, other: Piece) -> bool:
+    def alike(self, other: Block) -> bool:
         """Return whether both have the same dtype and storage form."""
         own, its = self.like.dtypes.iloc[0], other.like.dtypes.iloc[0]
         if own != its or (self.held is None) != (other.held is None) or self.plain != other.plain:
@@ -95,7 +95,7 @@ class SpillFile:
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._starts: list[int] = []
-        self._pieces: dict[Hashable, list[Piece]] = {label: [] for label in like}
+        self._pieces: dict[Hashable, list[Block]] = {label: [] for label in like}
         self._nbytes = dict.fromkeys(self._pieces, 0)
         self._rows = self._end = self._held = 0
         self._mapped: mmap.mmap | None = None
@@ -187,7 +187,7 @@ class SpillFile:
         return frame
 
     def _column(
-        self, pieces: Sequence[Piece], label: Hashable, found: Sequence[tuple[int, Any, Any]]
+        self, pieces: Sequence[Block], label: Hashable, found: Sequence[tuple[int, Any, Any]]
     ) -> Any:
         """Return a column of the rows that are `found`: pieces, their rows, output positions."""
         kinds = _kinds(pieces)
@@ -233,7 +233,7 @@ class SpillFile:
             places[np.concatenate(order)] = np.arange(first, first + count)
         return self._frames.take(whole, places).iloc[:, 0]
 
-    def _taken(self, piece: Piece, rows: Any) -> Any:
+    def _taken(self, piece: Block, rows: Any) -> Any:
         """Return some rows of a piece as a frame."""
         if piece.held is not None:
             return self._frames.take(piece.held, rows)
@@ -241,7 +241,7 @@ class SpillFile:
             return self._frames.from_arrays([self._values(piece)[rows]], piece.like.iloc[:0])
         return self._frames.from_arrow(self._table(piece).take(pa.array(rows)))
 
-    def _written(self, column: Any) -> Piece:
+    def _written(self, column: Any) -> Block:
         """Write a frame of one column at the end of the file."""
         like = detach(column.iloc[:1])
         arrays = self._frames.arrays(column)
@@ -255,7 +255,7 @@ class SpillFile:
             else:
                 table = self._frames.to_arrow(column).combine_chunks()
         except (UnsupportedError, KeyTypeError):
-            return Piece(like, len(column), None, False, slice(0, 0), held=detach(column))
+            return Block(like, len(column), None, False, slice(0, 0), held=detach(column))
         start = -(-self._end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         os.lseek(self._file.fileno(), start, os.SEEK_SET)
         sink = WholeWrites(self._file)
@@ -263,9 +263,9 @@ class SpillFile:
             writer.write_table(table)
         self._end = start + sink.written
         span = slice(start, self._end)
-        return Piece(like, len(column), table.schema, arrays is not None, span)
+        return Block(like, len(column), table.schema, arrays is not None, span)
 
-    def _table(self, piece: Piece) -> Any:
+    def _table(self, piece: Block) -> Any:
         """Return a piece of the file, mapped into memory."""
         if piece.table is None:
             mapped = self._mapped
@@ -281,13 +281,13 @@ class SpillFile:
             piece.table = pa.ipc.open_stream(stream).read_all()
         return piece.table
 
-    def _values(self, piece: Piece) -> Any:
+    def _values(self, piece: Block) -> Any:
         values = self._table(piece).column(0).chunk(0).to_numpy()
         dtype = piece.like.dtypes.iloc[0]
         return values.view(bool) if dtype.kind == "b" else values
 
     @staticmethod
-    def _let_go(piece: Piece) -> None:
+    def _let_go(piece: Block) -> None:
         """Release the mapped memory of a piece; the page cache keeps it."""
         if piece.mapped is not None:
             start, end = piece.span.start, piece.span.stop
@@ -298,9 +298,9 @@ def _free() -> IndexLost:
     return IndexLost("the rows of a merge were freed; compute it again")
 
 
-def _kinds(pieces: Sequence[Piece]) -> list[Piece]:
+def _kinds(pieces: Sequence[Block]) -> list[Block]:
     """Return the first piece of each storage form of a column."""
-    found: list[Piece] = []
+    found: list[Block] = []
     for piece in pieces:
         if not any(map(piece.alike, found)):
             found.append(piece)

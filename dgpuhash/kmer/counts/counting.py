@@ -14,7 +14,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import SpecError
-from dgpuhash.kmer.counts.fold import CountedKmers, Fold, Groups, GroupWriter
+from dgpuhash.kmer.counts.fold import CountedKmers, Fold, GroupWriter, KmerGroups
 from dgpuhash.kmer.counts.partitions import PARTS, Partitions, split, unpack
 from dgpuhash.kmer.sequences.ahead import threads_of_a_generator
 from dgpuhash.tables.stores.method import methods
@@ -78,7 +78,7 @@ class Counted:
     """
 
     edges: list[int]
-    groups: Groups = field(default_factory=Groups)
+    groups: KmerGroups = field(default_factory=KmerGroups)
     inserts: int = 0
     kmers: int = 0
     super_kmers: int = 0
@@ -201,7 +201,7 @@ def sum_counts(backend: Backend, k: int, one: Counted, other: Counted) -> Counte
             if len(part):
                 fold.add(part.low, part.high, part.counts)
         groups.append(fold.result().narrow())
-    return Counted(edges, Groups(groups))
+    return Counted(edges, KmerGroups(groups))
 
 
 def _side_by_side(

@@ -155,7 +155,7 @@ def words_of(keys: Any) -> tuple[Any, Any]:
     return words[:, 1].copy(), words[:, 0].copy()
 
 
-class Groups(Sequence[CountedKmers]):
+class KmerGroups(Sequence[CountedKmers]):
     """Groups of counted k-mers.
 
     Parameters
@@ -228,14 +228,14 @@ class GroupWriter:
                 return
         self._held.append(group)
 
-    def finish(self) -> Groups:
+    def finish(self) -> KmerGroups:
         """Return the groups in order; the writer accepts no more."""
         mapped = self._file.mapped()
         filed = [
             CountedKmers(*(None if each is None else _part_of(mapped, *each) for each in places))
             for places in self._places
         ]
-        return Groups([*self._held, *filed], mapped)
+        return KmerGroups([*self._held, *filed], mapped)
 
     def close(self) -> None:
         """Close the file; memory maps stay valid."""

@@ -15,7 +15,7 @@ from dgpuhash import backend as backends
 from dgpuhash.errors import SequenceError
 from dgpuhash.kmer.cluster import Workers, check_files, seen_by_workers
 from dgpuhash.kmer.counts.counting import Bounds, Counted, counts_of
-from dgpuhash.kmer.counts.fold import CountedKmers, Groups, GroupWriter
+from dgpuhash.kmer.counts.fold import CountedKmers, GroupWriter, KmerGroups
 from dgpuhash.kmer.counts.partitions import PARTS, Partitions, SuperKmers, split
 from dgpuhash.kmer.counts.tally import Tally
 from dgpuhash.kmer.sequences.files import Paths, files_of
@@ -174,7 +174,7 @@ def fold_pieces(at: int, plan: CountPlan, pieces: list[list[SuperKmers]]) -> Cou
             backend, partitions, plan.k, canonical=plan.canonical, bounds=plan.bounds,
             memory=plan.memory, span=(first, last),
         )  # fmt: skip
-        made.groups = Groups([_on_host(backend, group) for group in groups])
+        made.groups = KmerGroups([_on_host(backend, group) for group in groups])
     finally:
         partitions.close()
     return made

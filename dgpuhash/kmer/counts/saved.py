@@ -12,7 +12,7 @@ import numpy as np
 
 from dgpuhash.backend import Backend
 from dgpuhash.errors import FormatError
-from dgpuhash.kmer.counts.fold import CountedKmers, Groups
+from dgpuhash.kmer.counts.fold import CountedKmers, KmerGroups
 from dgpuhash.kmer.counts.partitions import PARTS, WORD_BASES, as_text
 from dgpuhash.kmer.counts.tally import check_k
 from dgpuhash.kmer.sequences.ahead import ahead
@@ -27,7 +27,7 @@ def save_counts(
     backend: Backend,
     header: Mapping[str, Any],
     edges: Sequence[int],
-    groups: Groups,
+    groups: KmerGroups,
     *,
     overwrite: bool,
 ) -> None:
@@ -39,7 +39,7 @@ def save_counts(
 class _Buffers(Mapping[str, np.ndarray]):
     """Arrays of groups by name, copied to the host while they are written."""
 
-    def __init__(self, backend: Backend, groups: Groups) -> None:
+    def __init__(self, backend: Backend, groups: KmerGroups) -> None:
         self._backend, self._groups = backend, groups
         fields = ("low", "counts") if groups[0].high is None else ("low", "high", "counts")
         self._names = [f"{field} {at}" for at in range(len(groups)) for field in fields]
@@ -58,7 +58,7 @@ class _Buffers(Mapping[str, np.ndarray]):
 
 def load_counts(
     path: str | os.PathLike[str], backend: Backend
-) -> tuple[dict[str, Any], list[int], Groups]:
+) -> tuple[dict[str, Any], list[int], KmerGroups]:
     """Return the header, edges and groups of a file of counts.
 
     Raises
@@ -102,7 +102,7 @@ def load_counts(
             )
         )
     # Groups on a GPU are copies.
-    return header, edges, Groups(groups, mapped if backend.name == "cpu" else None)
+    return header, edges, KmerGroups(groups, mapped if backend.name == "cpu" else None)
 
 
 # K-mers that are sorted, or become text, at once.
@@ -111,7 +111,7 @@ _SAMPLED = 2**8
 _WORD_BASES = 32
 
 
-def lines(backend: Backend, groups: Groups, k: int, *, is_sorted: bool) -> Iterator[np.ndarray]:
+def lines(backend: Backend, groups: KmerGroups, k: int, *, is_sorted: bool) -> Iterator[np.ndarray]:
     """Yield the text of all k-mers in blocks of bytes (uint8, on the host)."""
     pieces = sorted_pieces(backend, groups, k) if is_sorted else iter(groups)
     # NumPy sorts without the GIL, while the piece before becomes text.
@@ -121,7 +121,7 @@ def lines(backend: Backend, groups: Groups, k: int, *, is_sorted: bool) -> Itera
             yield as_text(backend, part.low, part.high, part.counts, k)
 
 
-def sorted_pieces(backend: Backend, groups: Groups, k: int) -> Iterator[CountedKmers]:
+def sorted_pieces(backend: Backend, groups: KmerGroups, k: int) -> Iterator[CountedKmers]:
     """Yield all k-mers sorted, one range of k-mers at a time."""
     xp = backend.xp
     for first, last in pairwise(_borders(backend, groups, k)):
@@ -143,7 +143,7 @@ def sorted_pieces(backend: Backend, groups: Groups, k: int) -> Iterator[CountedK
         yield CountedKmers(low[order], high[order], counts[order])
 
 
-def _borders(backend: Backend, groups: Groups, k: int) -> list[Any]:
+def _borders(backend: Backend, groups: KmerGroups, k: int) -> list[Any]:
     """Return the first bases of each range; None at both ends."""
     pieces = -(-groups.rows // _PIECE_ROWS)
     if pieces <= 1:

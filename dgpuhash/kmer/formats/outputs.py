@@ -74,14 +74,14 @@ def opened_output(target: str | os.PathLike[str], *, overwrite: bool = False) ->
     """
     name = os.fspath(target)
     if name == STDOUT:
-        stdout = _Told("the standard output", sys.stdout.buffer)
+        stdout = _NamedErrors("the standard output", sys.stdout.buffer)
         yield stdout
         stdout.flush()
         return
     is_of_block = False
     try:
         with Path(name).open("wb") if _is_stream(name) else complete_file(name, overwrite) as file:
-            told = _Told(name, file)
+            told = _NamedErrors(name, file)
             try:
                 with _compressor(told) if name.endswith(".gz") else nullcontext(told) as stream:
                     yield stream
@@ -115,7 +115,7 @@ def write_beside(items: Iterable[Item], write: Callable[[Item], None]) -> None:
             waiting.popleft().result()
 
 
-class _Told(io.RawIOBase):
+class _NamedErrors(io.RawIOBase):
     """File whose errors name it."""
 
     def __init__(self, name: str, file: BinaryIO) -> None:

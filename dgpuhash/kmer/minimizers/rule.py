@@ -30,7 +30,7 @@ from dgpuhash.kmer.minimizers.runs import minimizer_runs
 from dgpuhash.kmer.minimizers.settings import CallOptions, MinimizerSettings
 from dgpuhash.kmer.minimizers.taxon_map import TaxonMap
 from dgpuhash.kmer.references import References
-from dgpuhash.kmer.rule import Batch, Part, Query, Rows, Rule
+from dgpuhash.kmer.rule import Batch, CallQuery, Part, Rows, Rule
 from dgpuhash.kmer.sequences.batches import QUALITY_OFFSET
 from dgpuhash.kmer.taxonomy.taxonomy import Taxonomy
 from dgpuhash.tables import lca
@@ -67,7 +67,7 @@ class MinimizerPart(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class MinimizerQuery(Query):
+class MinimizerQuery(CallQuery):
     """Options of calls by minimizers.
 
     Attributes

@@ -166,7 +166,7 @@ def read_sequences(
         batch
         for file in files
         for batch in _batches_of(
-            _File(file, overlap, stride, text=text_of(file, consumed, summed)), batch_letters
+            _Input(file, overlap, stride, text=text_of(file, consumed, summed)), batch_letters
         )
     )
 
@@ -221,7 +221,7 @@ def read_pairs(
         yield from ahead(
             pair
             for file in files_of(paths)
-            for pair in _split_pairs(_File(file, consumed=consumed), batch_letters, name_check)
+            for pair in _split_pairs(_Input(file, consumed=consumed), batch_letters, name_check)
         )
         return
     assert mates is not None
@@ -242,7 +242,7 @@ def read_pairs(
         pair
         for first, second in zip(firsts, seconds, strict=True)
         for pair in _pairs(
-            _File(first, consumed=tell), _File(second, consumed=tell), batch_letters, name_check
+            _Input(first, consumed=tell), _Input(second, consumed=tell), batch_letters, name_check
         )
     )
 
@@ -256,7 +256,7 @@ def warn_of_order(files: Sequence[str], mates: Sequence[str] | None) -> None:
             next(read_pairs(file, second, interleaved=mates is None, batch_letters=1), None)
 
 
-class _File:
+class _Input:
     """Incrementally parsed file."""
 
     def __init__(
@@ -321,11 +321,11 @@ def batches_of_text(
     """
     first = next((each for each in text if each), None)
     if first is not None:
-        file = _File(name, overlap, stride, text=chain([first], text))
+        file = _Input(name, overlap, stride, text=chain([first], text))
         yield from ahead(_batches_of(file, batch_letters))
 
 
-def _batches_of(file: _File, letters: int) -> Iterator[SequenceBatch]:
+def _batches_of(file: _Input, letters: int) -> Iterator[SequenceBatch]:
     number, end = -1, 0
     while not file.is_read:
         file.read_to(letters)
@@ -340,7 +340,7 @@ def _batches_of(file: _File, letters: int) -> Iterator[SequenceBatch]:
 
 
 def _pairs(
-    first: _File, second: _File, letters: int, name_check: bool
+    first: _Input, second: _Input, letters: int, name_check: bool
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     done = 0
     with threads_of_a_generator(1, "dgpuhash-mates") as thread:
@@ -367,7 +367,7 @@ def _pairs(
 
 
 def _split_pairs(
-    file: _File, letters: int, name_check: bool
+    file: _Input, letters: int, name_check: bool
 ) -> Iterator[tuple[SequenceBatch, SequenceBatch]]:
     done = 0
     while True:

@@ -170,7 +170,7 @@ def byte_opener(name: str) -> Any:
     return Path(name).open("rb")
 
 
-class _Joined(io.RawIOBase):
+class _Prefixed(io.RawIOBase):
     """Stream with some already read bytes put back in front."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
@@ -226,7 +226,7 @@ def _head_of(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
     if stream.seekable():
         stream.seek(0)
         return head, stream
-    return head, cast(BinaryIO, io.BufferedReader(_Joined(head, stream), CHUNK_NBYTES))
+    return head, cast(BinaryIO, io.BufferedReader(_Prefixed(head, stream), CHUNK_NBYTES))
 
 
 def _chunks(name: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:

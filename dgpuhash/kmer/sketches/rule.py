@@ -17,7 +17,7 @@ from dgpuhash.kmer.databases.estimators import SketchEstimator
 from dgpuhash.kmer.databases.owners import part_numbers
 from dgpuhash.kmer.index_file import SavedIndex
 from dgpuhash.kmer.references import References, Targets
-from dgpuhash.kmer.rule import Batch, Part, Query, Rows, Rule
+from dgpuhash.kmer.rule import Batch, CallQuery, Part, Rows, Rule
 from dgpuhash.kmer.sketches import building
 from dgpuhash.kmer.sketches.building import arrays_of, joined_sizes, lists_in, saved_arrays, size_of
 from dgpuhash.kmer.sketches.candidates import (
@@ -58,7 +58,7 @@ class SketchPart(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class SketchQuery(Query):
+class SketchQuery(CallQuery):
     """Options of calls by sketches.
 
     Attributes

@@ -30,7 +30,7 @@ from dgpuhash.bench.frames.groupings import (
 )
 from dgpuhash.bench.frames.on_dask import ENGINES_ON_DASK
 from dgpuhash.bench.report.grids import grids
-from dgpuhash.bench.workers.cluster import Workers
+from dgpuhash.bench.workers.cluster import BenchWorkers
 from dgpuhash.cli import bench as commands
 from dgpuhash.errors import DeviceError, DgpuhashError, SpecError, UnsupportedError
 
@@ -282,7 +282,9 @@ def test_on_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["j5", "j5outer", "j5semi", "j5anti", "q3", "q9", "counts", "transform"]
     with cluster_of(2, processes=False) as client:
         # One for both.
-        monkeypatch.setattr(run, "start", lambda used, _: nullcontext(Workers(client, used.name)))
+        monkeypatch.setattr(
+            run, "start", lambda used, _: nullcontext(BenchWorkers(client, used.name))
+        )
         rows = list(run.run(CPU, rows=3000, questions=asked, engines=chosen, workers=2, repeats=1))
     for name in asked:
         theirs = ["pandas", "dgpuhash", "Dask", "dgpuhash on Dask"]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from dgpuhash import bench
 from dgpuhash.bench.kmer import counting, databases, inputs, programs, run
-from dgpuhash.bench.kmer.databases import Calls
+from dgpuhash.bench.kmer.databases import CallsByName
 from dgpuhash.bench.kmer.programs import Command, Spent
 from dgpuhash.bench.report.reading import problem_of
 from dgpuhash.cli import main
@@ -166,12 +166,12 @@ def test_calls(tmp_path: Path) -> None:
     path = tmp_path / "calls"
     names = [f"r{row}" for row in range(20_000)]
     path.write_text("".join(f"C\t{name}/1\t562\t150|150\t562:9\n" for name in names))
-    calls = Calls.read(path, (1, 2))
+    calls = CallsByName.read(path, (1, 2))
     assert (calls.names, set(calls.taxids.tolist())) == (names, {562})
-    other = Calls(names, np.where(np.arange(20_000) < 2, 0, calls.taxids))
+    other = CallsByName(names, np.where(np.arange(20_000) < 2, 0, calls.taxids))
     # Of 10,000 calls one may differ: other programs keep their keys in part only.
     assert calls.differing(other) == (2, 2)
-    assert calls.differing(Calls(names[1:], other.taxids[1:])) == (20_000, 0)
+    assert calls.differing(CallsByName(names[1:], other.taxids[1:])) == (20_000, 0)
 
 
 def test_reads_are_the_same_each_time(

@@ -86,7 +86,7 @@ def test_what_workers_read(inputs: Inputs) -> None:
 
 
 def test_wrong_calls_are_not_measured(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
-    called = on_workers._Run._called
+    called = on_workers._KmerRun._called
     wrong: dict[str, Any] = {
         "1 calls of 30 pairs": lambda taxids: taxids[:1],
         "calls depend on the batch": lambda taxids: np.where(np.arange(30) == 7, 1, taxids),
@@ -94,7 +94,7 @@ def test_wrong_calls_are_not_measured(inputs: Inputs, monkeypatch: pytest.Monkey
     }
     for said, change in wrong.items():
         monkeypatch.setattr(
-            on_workers._Run,
+            on_workers._KmerRun,
             "_called",
             lambda self, index, change=change: change(called(self, index)),
         )

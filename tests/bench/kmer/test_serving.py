@@ -9,9 +9,9 @@ import pytest
 
 from dgpuhash import bench
 from dgpuhash.bench.kmer import serving
-from dgpuhash.bench.kmer.databases import Calls
+from dgpuhash.bench.kmer.databases import CallsByName
 from dgpuhash.bench.kmer.inputs import Inputs
-from dgpuhash.bench.kmer.programs import Task
+from dgpuhash.bench.kmer.programs import ProgramTask
 from dgpuhash.bench.report.grids import grids
 from dgpuhash.bench.report.reading import problem_of
 from dgpuhash.kmer import load_index, read_pairs
@@ -49,14 +49,14 @@ class Peer:
     def __init__(self, differing: int = 0) -> None:
         self.differing, self.sizes = differing, []
 
-    def __call__(self, inputs: Inputs, reads: tuple[Path, Path]) -> Task:
+    def __call__(self, inputs: Inputs, reads: tuple[Path, Path]) -> ProgramTask:
         ((first, second),) = read_pairs(*reads)
         index = load_index(reads[0].parent / "served.dgki")
         calls = index.call(first.letters, first.offsets, second.letters, second.offsets).taxids
         calls = np.where(np.arange(len(calls)) < self.differing, 9, calls)
         self.sizes.append(len(calls))
         names = [first.name(row) for row in range(len(first))]
-        return Task("other", (("true",),), answer=lambda: Calls(names, calls))
+        return ProgramTask("other", (("true",),), answer=lambda: CallsByName(names, calls))
 
 
 def test_another_program_is_compared(

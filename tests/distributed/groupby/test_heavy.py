@@ -23,7 +23,7 @@ from dgpuhash.distributed.partition import skew
 from dgpuhash.distributed.runs import phases
 from dgpuhash.distributed.runs.phases import sink
 from dgpuhash.distributed.shards import worker_memory
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.result import ranked_columns, result_of_places
 
@@ -75,9 +75,9 @@ def test_counts_find_what_stands_at_a_place(seed, size, dtype, q, how, cuts):
     keys = np.where(rng.random(size) < 0.7, 7, rng.integers(0, 4, size))
     frame = pd.DataFrame({"k": keys, "v": drawn(rng, dtype, size)})
     if q is None or dtype == "bool":
-        verb = Verb("median")
+        verb = GroupByCall("median")
     else:
-        verb = Verb("quantile", (q,), {"interpolation": how})
+        verb = GroupByCall("quantile", (q,), {"interpolation": how})
     plan = GroupPlan.of(frame.iloc[:0], "k", how=verb)
     parts = [frame.iloc[a:b] for a, b in pairwise([0, *sorted(cuts), size])]
     columns, workers = ranked_columns(plan), {}
@@ -204,7 +204,7 @@ def test_tasks_that_run_twice_or_on_a_late_worker(threads, rows, sent, monkeypat
     def late(worker: Any, opened: Any, *args: Any) -> Any:
         # As if this worker had come after the run began.
         there = tuple(each for each in opened.holders if each != worker.address)
-        made = tasks.Opened(opened.uid, opened.workers, (*there, there[0]))
+        made = tasks.OpenRun(opened.uid, opened.workers, (*there, there[0]))
         return hold(worker, made, *args)
 
     def twice(frame: Any, *args: Any) -> Any:

@@ -14,7 +14,7 @@ from suites.raising import no_other_engine
 import dgpuhash
 from dgpuhash.distributed.groupby import spilling, steps
 from dgpuhash.distributed.shards import worker_memory
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial import plan as plan_module
 from dgpuhash.frames.groupby.partial import rows as partial_rows
 from dgpuhash.frames.groupby.partial.rows import mostly_distinct_rows
@@ -26,7 +26,7 @@ HOWS = ["sum", "mean", "min", "max", "first", "last", "var", "prod", "any", "cou
 def test_a_sample_tells_whether_groups_are_few(groups, mostly):
     keys = np.random.default_rng(3).integers(0, groups, 20_000)
     frame = pd.DataFrame({"k": keys, "v": 1.0})
-    plan = GroupPlan.of(frame.iloc[:0], "k", how=Verb("sum")).row_plan
+    plan = GroupPlan.of(frame.iloc[:0], "k", how=GroupByCall("sum")).row_plan
     assert plan is not None
     found = mostly_distinct_rows(plan, frame, 5)
     assert (found is not None) is mostly
@@ -39,7 +39,7 @@ def test_a_sample_tells_whether_groups_are_few(groups, mostly):
 def test_a_sample_of_a_large_part_tells_that_keys_have_more_than_two_rows(monkeypatch):
     rng, rows = np.random.default_rng(4), 200_000
     frame = pd.DataFrame({"k": rng.integers(0, rows // 10, rows), "v": 1.0})
-    plan = GroupPlan.of(frame.iloc[:0], "k", how=Verb("sum")).row_plan
+    plan = GroupPlan.of(frame.iloc[:0], "k", how=GroupByCall("sum")).row_plan
     assert plan is not None
     reduce, lengths = GroupPlan.reduce, list[int]()
 
@@ -61,9 +61,9 @@ def test_where_rows_are_no_smaller_than_states():
     for column, how, wanted in (
         ("v", "sum", True), ("v", "median", False), ("s", "count", False), ("s", "first", False),
     ):  # fmt: skip
-        plan = GroupPlan.of(frame.iloc[:0], "k", how=Verb(how), selection=column)
+        plan = GroupPlan.of(frame.iloc[:0], "k", how=GroupByCall(how), selection=column)
         assert (plan.row_plan is not None) is wanted
-    by_label = GroupPlan.of(frame.iloc[:0], level=0, how=Verb("sum"), selection="v")
+    by_label = GroupPlan.of(frame.iloc[:0], level=0, how=GroupByCall("sum"), selection="v")
     assert by_label.row_plan is None
 
 

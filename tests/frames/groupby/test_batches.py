@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb, fold
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan, fold
 from dgpuhash.frames.groupby.partial.fold import GroupBatches, GroupRows, distinct_parts, folding
 
 ROWS, PARTS = 600, 12
@@ -53,7 +53,7 @@ def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_answers_are_those_of_pandas(by: Any, asked: Any, sort: bool) -> None:
     rows = frame()
     asked = {column: hows for column, hows in asked.items() if column != by}
-    plan = GroupPlan.of(rows, by, sort=sort, how=Verb("agg", (asked,), {}))
+    plan = GroupPlan.of(rows, by, sort=sort, how=GroupByCall("agg", (asked,), {}))
     states = folded_in_parts(plan, rows, folding(plan))
     made = states.result()
     wanted = rows.groupby(by, sort=sort).agg(asked)
@@ -85,7 +85,7 @@ def test_sums_of_infinite_values_and_of_many_magnitudes() -> None:
 
 def test_keys_that_are_equal_in_one_part_and_no_states_at_all() -> None:
     rows = frame()
-    plan = GroupPlan.of(rows, "k", how=Verb("agg", ({"v": ["var", "sum"]},), {}))
+    plan = GroupPlan.of(rows, "k", how=GroupByCall("agg", ({"v": ["var", "sum"]},), {}))
     halves = [plan.reduce(rows.iloc[some], 0) for some in (slice(0, 300), slice(300, None))]
     states = folding(plan)
     states.fold(pd.concat(halves, ignore_index=True))
@@ -97,7 +97,7 @@ def test_keys_that_are_equal_in_one_part_and_no_states_at_all() -> None:
 
 
 def test_rows_are_kept_where_aggregates_need_them() -> None:
-    plan = GroupPlan.of(frame(), "k", how=Verb("agg", ({"v": "median"},), {}))
+    plan = GroupPlan.of(frame(), "k", how=GroupByCall("agg", ({"v": "median"},), {}))
     assert isinstance(folding(plan), GroupRows)
     assert isinstance(folding(GroupPlan.of(frame(), "k", how="size")), GroupBatches)
 

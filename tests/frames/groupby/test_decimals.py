@@ -13,7 +13,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import DgpuhashError
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial.fold import folding
 
 EXACT = Context(prec=60)
@@ -60,7 +60,7 @@ def test_parts_folded_are_exact(most):
     values = decimals([Decimal(each).scaleb(-3, EXACT) for each in numbers])
     values[rng.random(300) < 0.1] = pd.NA
     frame = pd.DataFrame({"k": rng.integers(0, KEYS, 300), "v": values})
-    plan = GroupPlan.of(frame, "k", how=Verb("agg", (["sum", "mean", "min"],)))
+    plan = GroupPlan.of(frame, "k", how=GroupByCall("agg", (["sum", "mean", "min"],)))
     assert not plan.needs_rows
     states = folding(plan)
     for number in range(7):

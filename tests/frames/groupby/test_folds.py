@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial.fold import Folds, Gathered, folded_fields, plain
 from dgpuhash.frames.groupby.partial.kinds import fields_of, prefix_of
 
@@ -50,7 +50,7 @@ def never_chosen(column: Any, name: str) -> Any:
 )
 def test_fields_are_those_of_folds_one_by_one(nulls, parts, how, columns):
     frame = frame_of(nulls=nulls)
-    plan = GroupPlan.of(frame, "k", how=Verb("agg", (how,)), selection=list(columns))
+    plan = GroupPlan.of(frame, "k", how=GroupByCall("agg", (how,)), selection=list(columns))
     cuts = np.linspace(0, ROWS, parts + 1).astype(int)
     states = [
         plan.reduce(frame.iloc[cuts[number] : cuts[number + 1]], number)

@@ -13,7 +13,7 @@ import pytest
 
 import dgpuhash
 from dgpuhash.errors import SpecError
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial.fold import folding
 
 NAN = math.nan
@@ -107,7 +107,7 @@ def test_nan_that_arises_is_null(storage, how):
     ours = getattr(dgpuhash.groupby(frame, "k")["x"], how)(*given)
     assert theirs.isna().any() or how in {"min", "max"}
     assert_same(told(ours), told(theirs))
-    plan = GroupPlan.of(frame.iloc[:0], "k", how=Verb(how, given), selection="x")
+    plan = GroupPlan.of(frame.iloc[:0], "k", how=GroupByCall(how, given), selection="x")
     states = folding(plan)
     for number in range(len(frame)):
         states.fold(plan.reduce(frame.iloc[number : number + 1], number))
@@ -139,7 +139,7 @@ def test_correlations_leave_infinities_out_and_covariances_are_null(storage):
             getattr(dgpuhash.groupby(frame, "k"), how)().astype(float), theirs
         )
         if storage != "object":
-            for verb in (Verb(how), Verb("agg", (how,))):
+            for verb in (GroupByCall(how), GroupByCall("agg", (how,))):
                 plan = GroupPlan.of(frame.iloc[:0], "k", how=verb)
                 states = folding(plan)
                 for number in range(len(frame)):
@@ -210,7 +210,7 @@ def test_tables_with_infinities(how):
 def test_several_aggregates_of_parts():
     frame = pd.DataFrame({"k": KEYS, "x": column("Float64", VALUES)})
     named = {how: ("x", how) for how in ("count", "min", "max", "sum", "first")}
-    plan = GroupPlan.of(frame.iloc[:0], "k", how=Verb("agg", options=named))
+    plan = GroupPlan.of(frame.iloc[:0], "k", how=GroupByCall("agg", options=named))
     states = folding(plan)
     for number in range(0, len(frame), 2):
         states.fold(plan.reduce(frame.iloc[number : number + 2], number))

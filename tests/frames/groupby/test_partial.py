@@ -15,7 +15,7 @@ from suites.raising import no_other_engine
 from support.strategies import KEY_COLUMNS
 
 import dgpuhash
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial.fold import folding
 
 KEYS = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=14)
@@ -78,7 +78,7 @@ def in_dtypes_of(expected, meta):
 )  # fmt: skip
 def test_parts_of_keys_of_each_kind(kind, keys, how, dropna, sort, both, as_index, cuts, seed):
     frame = frame_of(kind, keys)
-    verb = Verb(how, {"head": (2,), "nth": (1,)}.get(how, ()))
+    verb = GroupByCall(how, {"head": (2,), "nth": (1,)}.get(how, ()))
     check(
         frame, ["key", "other"] if both else "key", verb, [min(cut, len(keys)) for cut in cuts],
         seed, dropna=dropna, sort=sort, as_index=as_index,
@@ -97,7 +97,7 @@ def test_parts_of_categories_that_no_row_has(kind, keys, observed, sort, dropna,
     options = {"observed": observed, "sort": sort, "dropna": dropna}
     for by in (["key", "third"], ["second", "key"]):
         chosen = ["ints", "floats", "nullable", "flags"]
-        check(frame, by, Verb(how), [1, len(keys) // 2], selection=chosen, **options)
+        check(frame, by, GroupByCall(how), [1, len(keys) // 2], selection=chosen, **options)
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -113,7 +113,7 @@ def test_values_of_each_dtype_in_parts(kind):
                 GroupPlan.of(frame.iloc[:0], "k", how=how, selection="v")
     states = [how for how in there if how in STATES]
     for hows in (states, there[len(states) :]):
-        check(frame, "k", Verb("agg", (hows,)), [2, 3], selection="v")
+        check(frame, "k", GroupByCall("agg", (hows,)), [2, 3], selection="v")
 
 
 def parity(label):
@@ -130,26 +130,31 @@ def odd_frames():
     period = twice.assign(k=pd.period_range("2026", periods=3, freq="M").repeat(4))
     arrow = twice.assign(k=pd.array(twice["k"].astype(str), pd.ArrowDtype(pa.string())))
     return {
-        "series by level": (numbers[3], None, Verb("sum"), {"level": "x"}),
-        "series by function": (numbers[3], parity, Verb("median"), {}),
-        "numbers as labels": (numbers, [1, 0], Verb("max"), {"as_index": False}),
-        "labels twice": (twice, "k", Verb("sum"), {}),
-        "levels of labels": (levels, [("a", 1)], Verb("mean"), {}),
-        "keys aggregated": (numbers, 3, Verb("agg", options={"k": (3, "max")}), {}),
-        "keys in a list": (numbers, 3, Verb("agg", ({3: ["sum"], 0: ["first", "last"]},)), {}),
-        "level and column": (numbers, ["x", 3], Verb("size"), {"as_index": False}),
-        "periods": (period, "k", Verb("sum"), {"sort": False}),
-        "texts of Arrow": (arrow, "k", Verb("count"), {}),
-        "levels of rows": (numbers, 3, Verb("idxmax"), {}),
-        "labels of rows": (numbers.reset_index(drop=True), 3, Verb("idxmax"), {}),
+        "series by level": (numbers[3], None, GroupByCall("sum"), {"level": "x"}),
+        "series by function": (numbers[3], parity, GroupByCall("median"), {}),
+        "numbers as labels": (numbers, [1, 0], GroupByCall("max"), {"as_index": False}),
+        "labels twice": (twice, "k", GroupByCall("sum"), {}),
+        "levels of labels": (levels, [("a", 1)], GroupByCall("mean"), {}),
+        "keys aggregated": (numbers, 3, GroupByCall("agg", options={"k": (3, "max")}), {}),
+        "keys in a list": (
+            numbers,
+            3,
+            GroupByCall("agg", ({3: ["sum"], 0: ["first", "last"]},)),
+            {},
+        ),
+        "level and column": (numbers, ["x", 3], GroupByCall("size"), {"as_index": False}),
+        "periods": (period, "k", GroupByCall("sum"), {"sort": False}),
+        "texts of Arrow": (arrow, "k", GroupByCall("count"), {}),
+        "levels of rows": (numbers, 3, GroupByCall("idxmax"), {}),
+        "labels of rows": (numbers.reset_index(drop=True), 3, GroupByCall("idxmax"), {}),
         "texts of rows": (
             numbers.set_axis(list("lkjihgfedcba")),
             3,
-            Verb("idxmin"),
+            GroupByCall("idxmin"),
             {"selection": 0},
         ),
-        "no rows": (numbers[:0], 3, Verb("mean"), {}),
-        "no rows of some": (numbers[:0], 3, Verb("median"), {"selection": [0]}),
+        "no rows": (numbers[:0], 3, GroupByCall("mean"), {}),
+        "no rows of some": (numbers[:0], 3, GroupByCall("median"), {"selection": [0]}),
     }
 
 
@@ -162,7 +167,7 @@ def test_odd_frames_in_parts(name):
 def test_plans_are_pickled_without_cached_properties():
     # Threads that share a plan add these while others pickle it.
     frame = pd.DataFrame({"key": [1, 2, 1], "v": [1.0, 2.0, 3.0]})
-    plan = GroupPlan.of(frame.iloc[:0], "key", how=Verb("mean"))
+    plan = GroupPlan.of(frame.iloc[:0], "key", how=GroupByCall("mean"))
     before = pickle.dumps(plan)
     assert not len(plan.states_meta)
     assert pickle.dumps(plan) == before

@@ -14,7 +14,7 @@ from suites.raising import no_other_engine
 
 import dgpuhash
 from dgpuhash.errors import ColumnError, SpecError, UnsupportedError
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb, fold
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan, fold
 from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.keys.encoding import KeyEncoder
 
@@ -29,7 +29,7 @@ class Asked:
         return Asked(key)
 
     def __getattr__(self, name):
-        return lambda *args, **kwargs: (self.selection, Verb(name, args, kwargs))
+        return lambda *args, **kwargs: (self.selection, GroupByCall(name, args, kwargs))
 
 
 def parts_of(frame, number):
@@ -75,7 +75,9 @@ def test_moments_about_a_large_mean(number):
     frame = pd.DataFrame({"k": rng.integers(0, 4, 2000), "v": 1e9 + rng.normal(size=2000)})
     frame["i"] = rng.integers(0, 9, 2000) + 2**62
     with no_other_engine():
-        made = result(frame, number, how=Verb("agg", (["var", "std", "sem", "mean"],)), order=rng)
+        made = result(
+            frame, number, how=GroupByCall("agg", (["var", "std", "sem", "mean"],)), order=rng
+        )
     for column in ("v", "i"):
         for key, values in exact_by_group(frame["k"], frame[column]).items():
             wanted = float(variance(values))
@@ -109,7 +111,7 @@ def test_pairs_of_columns_about_a_large_mean(number):
 def test_infinities_and_nulls_in_parts():
     values = [np.inf, 1.0, np.inf, -np.inf, np.nan, 2.0, np.nan, np.nan]
     frame = pd.DataFrame({"k": [0, 0, 1, 1, 2, 2, 3, 3], "v": values})
-    how = Verb("agg", (["sum", "mean", "var", "min", "max", "count", "first", "last"],))
+    how = GroupByCall("agg", (["sum", "mean", "var", "min", "max", "count", "first", "last"],))
     with no_other_engine():
         for number in (1, 4, 8):
             same(result(frame, number, how=how), how.of(dgpuhash.groupby(frame, "k")))
@@ -171,7 +173,9 @@ def test_categories_that_only_parts_know():
     parts = [pd.Categorical(["b", "a", None]), pd.Categorical(["a", "c", "b"], ordered=True)]
     parts = [pd.DataFrame({"k": part, "c": part, "v": [1, 2, 3]}) for part in parts]
     meta = parts[0].iloc[:0].astype({"k": UNKNOWN, "c": UNKNOWN})
-    how = Verb("agg", options={"sum": ("v", "sum"), "first": ("c", "first"), "n": ("c", "nunique")})
+    how = GroupByCall(
+        "agg", options={"sum": ("v", "sum"), "first": ("c", "first"), "n": ("c", "nunique")}
+    )
     plan = GroupPlan.of(meta, "k", how=how)
     states = folding(plan)
     for number, part in enumerate(parts):
@@ -239,7 +243,7 @@ def test_states_are_folded_again(tmp_path):
         "k": rng.choice(["x", "y", "z", None], 60), "v": rng.normal(size=60),
         "d": pd.to_datetime(rng.integers(0, 99, 60), unit="s"), "t": rng.choice(["a", "b"], 60),
     })  # fmt: skip
-    how = Verb("agg", options={
+    how = GroupByCall("agg", options={
         "mean": ("v", "mean"), "spread": ("v", "std"), "start": ("d", "min"), "last": ("t", "last"),
     })  # fmt: skip
     plan = GroupPlan.of(frame.iloc[:0], "k", how=how, dropna=False)

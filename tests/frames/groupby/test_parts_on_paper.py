@@ -13,7 +13,7 @@ from frames.paper_groups import DataFrame
 import dgpuhash
 from dgpuhash.errors import SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import dispatch
-from dgpuhash.frames.groupby.partial import GroupPlan, Verb
+from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial.fold import folding
 from dgpuhash.frames.groupby.partial.rows import parts_of_rows
 
@@ -52,26 +52,26 @@ def rows_of() -> Any:
 
 FRAME = rows_of()
 WHOLE = [
-    (list("iwsf"), Verb("agg", (["sum", "mean", "var", "sem", "prod"],))),
-    (list("if"), Verb("median")),
-    (list("isfbdx"), Verb("agg", (["count", "min", "max", "first", "last"],))),
-    (list("ifx"), Verb("nunique")),
+    (list("iwsf"), GroupByCall("agg", (["sum", "mean", "var", "sem", "prod"],))),
+    (list("if"), GroupByCall("median")),
+    (list("isfbdx"), GroupByCall("agg", (["count", "min", "max", "first", "last"],))),
+    (list("ifx"), GroupByCall("nunique")),
 ]
 OTHERS = [
-    (None, Verb("size")),
-    (["b"], Verb("any")),
-    (["b"], Verb("all")),
-    (None, Verb("agg", (), {"a": ("i", "max"), "c": ("k", "count"), "m": ("f", "median")})),
-    (None, Verb("agg", ({"i": ["min", "max"], "f": "mean", "w": ["sum", "mean"]},))),
-    (["i", "x"], Verb("first", (), {"skipna": False})),
-    (["i", "x"], Verb("last", (), {"skipna": False})),
-    (["i", "f"], Verb("sum", (), {"min_count": 20})),
-    (["i", "f"], Verb("quantile", (), {"q": [0.1, 0.9]})),
-    ("i", Verb("agg", ("list",))),
-    ("i", Verb("unique")),
-    ("s", Verb("value_counts")),
-    (["i", "f"], Verb("cov")),
-    (None, Verb("head", (2,))),
+    (None, GroupByCall("size")),
+    (["b"], GroupByCall("any")),
+    (["b"], GroupByCall("all")),
+    (None, GroupByCall("agg", (), {"a": ("i", "max"), "c": ("k", "count"), "m": ("f", "median")})),
+    (None, GroupByCall("agg", ({"i": ["min", "max"], "f": "mean", "w": ["sum", "mean"]},))),
+    (["i", "x"], GroupByCall("first", (), {"skipna": False})),
+    (["i", "x"], GroupByCall("last", (), {"skipna": False})),
+    (["i", "f"], GroupByCall("sum", (), {"min_count": 20})),
+    (["i", "f"], GroupByCall("quantile", (), {"q": [0.1, 0.9]})),
+    ("i", GroupByCall("agg", ("list",))),
+    ("i", GroupByCall("unique")),
+    ("s", GroupByCall("value_counts")),
+    (["i", "f"], GroupByCall("cov")),
+    (None, GroupByCall("head", (2,))),
 ]
 
 
@@ -128,7 +128,7 @@ def test_parts_have_the_answers_of_the_whole(by, sort, dropna, asked):
 
 def test_rows_in_place_of_states():
     frame = DataFrame(FRAME)[["k", "i", "f"]]
-    how = Verb("agg", (["sum", "mean", "first", "count"],))
+    how = GroupByCall("agg", (["sum", "mean", "first", "count"],))
     plan = GroupPlan.of(frame.iloc[:0], "k", how=how)
     rows_plan = plan.row_plan
     rows = folding(rows_plan)
@@ -141,27 +141,27 @@ def test_rows_in_place_of_states():
         states.fold(plan.reduce(part, number))
     assert_same(states.result(), expected)
     texts = DataFrame(FRAME)[["k", "x"]].iloc[:0]
-    assert GroupPlan.of(texts, "k", how=Verb("first")).row_plan is None
+    assert GroupPlan.of(texts, "k", how=GroupByCall("first")).row_plan is None
 
 
 def test_labels_of_extremes():
     frame = DataFrame(FRAME.dropna(subset=["i"])).set_index("w")
     for how in ("idxmin", "idxmax"):
-        plan = GroupPlan.of(frame.iloc[:0], "k", how=Verb(how), selection="i")
+        plan = GroupPlan.of(frame.iloc[:0], "k", how=GroupByCall(how), selection="i")
         assert not plan.needs_rows
         states = folding(plan)
         for number, part in reversed(list(enumerate(parts_of(frame)))):
             states.fold(plan.reduce(part, number))
-        assert_same(states.result(), Verb(how).of(dgpuhash.groupby(frame, "k")["i"]))
+        assert_same(states.result(), GroupByCall(how).of(dgpuhash.groupby(frame, "k")["i"]))
 
 
 def test_no_rows_and_refusals():
     frame = DataFrame(FRAME).iloc[:0]
-    plan = GroupPlan.of(frame, "k", how=Verb("mean"), selection=["i", "f"])
+    plan = GroupPlan.of(frame, "k", how=GroupByCall("mean"), selection=["i", "f"])
     states = folding(plan)
     states.fold(plan.reduce(frame, 0))
     assert states.result().dtypes.to_dict() == plan.meta.dtypes.to_dict()
     with pytest.raises(UnsupportedError, match="apply is not supported for groups of cuDF"):
-        GroupPlan.of(frame, "k", how=Verb("apply", (len,)))
+        GroupPlan.of(frame, "k", how=GroupByCall("apply", (len,)))
     with pytest.raises(SpecError):
-        GroupPlan.of(frame, [], how=Verb("size")).reduce(DataFrame(FRAME), 0)
+        GroupPlan.of(frame, [], how=GroupByCall("size")).reduce(DataFrame(FRAME), 0)

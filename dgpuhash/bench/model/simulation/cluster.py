@@ -108,7 +108,7 @@ class Signal:
 Program = Generator[Signal | float, None, None]
 
 
-class Server:
+class Resource:
     """Resource that serves one request after the other: a link, an event loop, a GPU.
 
     Attributes
@@ -165,11 +165,11 @@ class Rank:
     def __init__(self, number: int, host: int) -> None:
         self.number: int = number
         self.host: int = host
-        self.loop: Server = Server()
-        self.gpu: Server = Server()
-        self.memory: Server = Server()
-        self.out: dict[str, Server] = {"nvlink": Server(), "nic": Server()}
-        self.into: dict[str, Server] = {"nvlink": Server(), "nic": Server()}
+        self.loop: Resource = Resource()
+        self.gpu: Resource = Resource()
+        self.memory: Resource = Resource()
+        self.out: dict[str, Resource] = {"nvlink": Resource(), "nic": Resource()}
+        self.into: dict[str, Resource] = {"nvlink": Resource(), "nic": Resource()}
         self.sent: int = 0
 
 

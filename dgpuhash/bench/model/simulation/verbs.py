@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dgpuhash.bench.model.simulation.cluster import Cluster, Program, Rank, Server
+from dgpuhash.bench.model.simulation.cluster import Cluster, Program, Rank, Resource
 from dgpuhash.bench.model.simulation.exchanges import EXCHANGES, Exchange, gather
 from dgpuhash.distributed.shards.table_store import SLICE_ROWS
 
@@ -68,7 +68,7 @@ class Outcome:
     copying: float
 
 
-class Run:
+class VerbRun:
     """One verb of all ranks over one transport.
 
     Exchanges and gathers are numbered; ranks that come to the same number take part in the same.
@@ -112,12 +112,12 @@ class Run:
         return rank.gpu.serve(self.cluster.clock.now, rows / rate)
 
 
-def exchange(run: Run, rank: Rank) -> Program:
+def exchange(run: VerbRun, rank: Rank) -> Program:
     """Exchange all rows, as a bulk insert does, without other work."""
     yield run.exchange(0, run.rows * PAIR_NBYTES).start(rank)
 
 
-def insert(run: Run, rank: Rank) -> Program:
+def insert(run: VerbRun, rank: Rank) -> Program:
     """Insert pairs: slices travel while others are inserted."""
     yield run.gather(0).start(rank)
     slices = max(1, round(run.travelling / SLICE_ROWS))
@@ -131,7 +131,7 @@ def insert(run: Run, rank: Rank) -> Program:
     yield ended
 
 
-def merge(run: Run, rank: Rank) -> Program:
+def merge(run: VerbRun, rank: Rank) -> Program:
     """Merge with a standing index: keys travel to their owners, and rows come back."""
     yield run.gather(0).start(rank)
     yield run.work(rank, run.rows, run.costs.partition)
@@ -141,7 +141,7 @@ def merge(run: Run, rank: Rank) -> Program:
     yield run.gather(3).start(rank)
 
 
-def groupby(run: Run, rank: Rank) -> Program:
+def groupby(run: VerbRun, rank: Rank) -> Program:
     """Group: each rank reduces its rows to states and sends them to the groups' owners."""
     yield run.gather(0).start(rank)
     yield run.work(rank, run.rows, run.costs.reduce)
@@ -152,7 +152,7 @@ def groupby(run: Run, rank: Rank) -> Program:
     yield run.gather(2).start(rank)
 
 
-VERBS: dict[str, Callable[[Run, Rank], Program]] = {
+VERBS: dict[str, Callable[[VerbRun, Rank], Program]] = {
     "exchange": exchange,
     "bulk insert": insert,
     "merge": merge,
@@ -169,8 +169,8 @@ def moved_nbytes(verb: str, rows: float) -> float:
 
 def simulate(cluster: Cluster, verb: str, way: str, costs: Costs, rows: float) -> Outcome:
     """Run a verb on a fresh cluster, from the client's call to its answer."""
-    clock, scheduler = cluster.clock, Server()
-    run, program = Run(cluster, way, costs, rows), VERBS[verb]
+    clock, scheduler = cluster.clock, Resource()
+    run, program = VerbRun(cluster, way, costs, rows), VERBS[verb]
     alone = verb == "exchange"
     half, fixed = (0.0, 0.0) if alone else (costs.each / 2, costs.fixed)
     for rank in cluster.ranks:

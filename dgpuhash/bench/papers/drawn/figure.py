@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from dgpuhash.bench.papers.case import Case, SortedArray
+from dgpuhash.bench.papers.case import FigureRun, SortedArray
 from dgpuhash.tables import HashMap
 from dgpuhash.tables.stores.method import methods
 
@@ -101,7 +101,7 @@ class Figure:
         return list(dict.fromkeys(it.method for it in self.lines if it.method not in known))
 
     def measure(
-        self, case: Case, seconds: float | None = None,
+        self, case: FigureRun, seconds: float | None = None,
         points: dict[str, list[dict[str, Any]]] | None = None,
     ) -> Iterator[dict[str, Any]]:  # fmt: skip
         """Yield the rows of all points, those of one together; each is added to `points`.
@@ -145,7 +145,7 @@ def has_grown(line: Line, row: dict[str, Any]) -> bool:
 class Point:
     """One line of a figure at one position of its axis."""
 
-    case: Case
+    case: FigureRun
     figure: Figure
     line: Line
     x: float

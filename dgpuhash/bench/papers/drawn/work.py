@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dgpuhash.bench.figure import require
-from dgpuhash.bench.keys import Sample, draw, keys_of
-from dgpuhash.bench.papers.case import Case, Mix, SortedArray
+from dgpuhash.bench.keys import KeyDraw, draw, keys_of
+from dgpuhash.bench.papers.case import FigureRun, Mix, SortedArray
 from dgpuhash.bench.papers.drawn.figure import SORTED, Point
 from dgpuhash.tables import KeyIds, MultiMap
 
@@ -25,7 +25,7 @@ _MILESTONES = (50, 80, 90, 99, 100)
 class Batch:
     """Keys, shuffled before each run, with their expected results."""
 
-    def __init__(self, case: Case, keys: Any, there: int, *, ordered: bool = False) -> None:
+    def __init__(self, case: FigureRun, keys: Any, there: int, *, ordered: bool = False) -> None:
         self._xp, self._ordered = case.backend.xp, ordered
         self._keys, self._there = keys, there
         self._case, self._drawn = case, 0
@@ -166,7 +166,7 @@ def lists(point: Point) -> Rows:
         yield point.row("retrieve", n, seconds, n / (bare + 8 * n / case.floors.copy(8 * n)))
 
 
-def _repeat(point: Point) -> tuple[Sample, Any]:
+def _repeat(point: Point) -> tuple[KeyDraw, Any]:
     n = point.n
     sample = draw(point.case.backend, n, max(1, round(n / point.x)))
     return sample, keys_of(sample.numbers, _U4)

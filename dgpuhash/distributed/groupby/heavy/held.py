@@ -60,7 +60,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Piece:
+class HeavyRows:
     """Rows of one partition: keys, and each key's values as sorted words.
 
     Attributes
@@ -98,8 +98,8 @@ class HeldRows(Spillable):
         self, plan: GroupPlan, columns: Sequence[int], memory: WorkerMemory | None
     ) -> None:
         self._plan, self._columns = plan, columns
-        self._pieces: dict[tuple[int, str], Piece] = {}
-        self._chosen: list[Piece] = []
+        self._pieces: dict[tuple[int, str], HeavyRows] = {}
+        self._chosen: list[HeavyRows] = []
         super().__init__(memory)
 
     @property
@@ -161,7 +161,7 @@ class HeldRows(Spillable):
                     made[place] += bit_histogram(words[target.column], target, bits)
         return made
 
-    def _words(self, piece: Piece) -> Iterator[dict[int, Any]]:
+    def _words(self, piece: HeavyRows) -> Iterator[dict[int, Any]]:
         """Yield the words of the values of each key, by column."""
         frame = piece.words
         if frame is None:
@@ -190,7 +190,7 @@ def bit_histogram(words: Any, target: Target, bits: int) -> Any:
     return made
 
 
-def piece_of(plan: GroupPlan, columns: Sequence[int], rows: pd.DataFrame) -> Piece:
+def piece_of(plan: GroupPlan, columns: Sequence[int], rows: pd.DataFrame) -> HeavyRows:
     """Return rows as keys and sorted words."""
     groups = Groups(
         plan.keys_of_states(rows), len(rows), sort=False, dropna=False, observed=True
@@ -221,4 +221,4 @@ def piece_of(plan: GroupPlan, columns: Sequence[int], rows: pd.DataFrame) -> Pie
         # Of no values they mean nothing.
         keys[f"low{column}"] = words[starts]
         keys[f"high{column}"] = words[starts + np.maximum(counts, 1) - 1]
-    return Piece(pd.DataFrame(keys, copy=False), pd.DataFrame(made, copy=False))
+    return HeavyRows(pd.DataFrame(keys, copy=False), pd.DataFrame(made, copy=False))

@@ -2,6 +2,6 @@
 
 from dgpuhash.frames.groupby.partial.cudf.plan import CudfPlan
 from dgpuhash.frames.groupby.partial.plan import GroupPlan
-from dgpuhash.frames.groupby.partial.verbs import Verb
+from dgpuhash.frames.groupby.partial.verbs import GroupByCall
 
-__all__ = ["CudfPlan", "GroupPlan", "Verb"]
+__all__ = ["CudfPlan", "GroupByCall", "GroupPlan"]

@@ -125,7 +125,7 @@ Place: TypeAlias = int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Operand:
     """A column, or a pair of columns, of one part.
 
     Attributes
@@ -181,7 +181,7 @@ class Kind:
     """
 
     fields: tuple[str, ...]
-    made: Callable[[Part], tuple[Any, ...]]
+    made: Callable[[Operand], tuple[Any, ...]]
     combined: Callable[[Fields, Fields], tuple[Any, ...]]
     retracted: Callable[[Fields, Fields], tuple[Any, ...]] | None = None
     words: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ def place_of(number: int, rows: Any) -> Any:
 
 
 def _additive(
-    fields: tuple[str, ...], made: Callable[[Part], tuple[Any, ...]], words: tuple[str, ...] = ()
+    fields: tuple[str, ...], made: Callable[[Operand], tuple[Any, ...]], words: Sequence[str] = ()
 ) -> Kind:
     """Return a kind of integer fields that merge by addition."""
     return Kind(
@@ -204,7 +204,7 @@ def _additive(
         made,
         lambda ours, theirs: tuple(ours[name] + theirs[name] for name in fields),
         lambda ours, theirs: tuple(ours[name] - theirs[name] for name in fields),
-        words,
+        tuple(words),
     )
 
 
@@ -274,7 +274,7 @@ def _fewer_moments(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
 
 
 def _extreme(name: str) -> Kind:
-    def made(part: Part) -> tuple[Any, ...]:
+    def made(part: Operand) -> tuple[Any, ...]:
         states = part.states
         if states.values.is_number:
             return (states.extreme(name),)
@@ -302,7 +302,7 @@ def _extreme_masks(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
 def _label(how: str, name: str) -> Kind:
     """Return the kind for index labels of the first rows with an extreme."""
 
-    def made(part: Part) -> tuple[Any, ...]:
+    def made(part: Operand) -> tuple[Any, ...]:
         rows = part.states.rows_with(name)
         return part.label_of(rows), part.places(rows, NEVER)
 
@@ -320,7 +320,7 @@ def _end(name: str, *, nulls: bool = False) -> Kind:
     field = f"{name} of all" if nulls else name
     first = name == "first"
 
-    def made(part: Part) -> tuple[Any, ...]:
+    def made(part: Operand) -> tuple[Any, ...]:
         states = part.states
         rows = states.groups.ends(name) if nulls else states.row(name)
         return states.values.at(rows), part.places(rows, NEVER if first else -1)
@@ -338,7 +338,7 @@ def _truth(name: str) -> Kind:
         fold = np.maximum if name == "any" else np.minimum
         return (fold(ours[name], theirs[name]),)
 
-    def made(part: Part) -> tuple[Any, ...]:
+    def made(part: Operand) -> tuple[Any, ...]:
         return ((part.states.words[name] != 0).astype(np.uint8),)
 
     return Kind((name,), made, combined, words=(name,))
@@ -349,7 +349,7 @@ def _product(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
         return (ours["prod"] * theirs["prod"],)
 
 
-def _pair(part: Part) -> tuple[Any, ...]:
+def _pair(part: Operand) -> tuple[Any, ...]:
     return pair_states(part.groups, part.columns)
 
 

@@ -33,8 +33,8 @@ from dgpuhash.frames.groupby.partial.keys import (
 from dgpuhash.frames.groupby.partial.kinds import (
     KIND_OF_PAIRS,
     KINDS,
+    Operand,
     PairColumn,
-    Part,
     Place,
     fields_of,
     lost_fields,
@@ -50,10 +50,10 @@ from dgpuhash.frames.groupby.partial.verbs import (
     OF_COLUMNS,
     OF_DISTINCT,
     OF_PAIRS,
+    GroupByCall,
     Planned,
     PlannedGroups,
     Requirements,
-    Verb,
     settle_dtype,
 )
 from dgpuhash.frames.groupby.reduction import Wanted
@@ -123,7 +123,7 @@ class GroupPlan:
     observed: bool
     as_index: bool
     selection: Any
-    verb: Verb
+    verb: GroupByCall
     wanted: dict[Place, tuple[str, ...]] | None
     read: tuple[int, ...]
     meta: Any
@@ -140,8 +140,9 @@ class GroupPlan:
 
     @classmethod
     def of(
-        cls, meta: Any, by: Any = None, *, how: Verb | str, level: Any = None, sort: bool = True,
-        dropna: bool = True, observed: bool = True, as_index: bool = True, selection: Any = None,
+        cls, meta: Any, by: Any = None, *, how: GroupByCall | str, level: Any = None,
+        sort: bool = True, dropna: bool = True, observed: bool = True, as_index: bool = True,
+        selection: Any = None,
     ) -> GroupPlan:  # fmt: skip
         """Return the plan for one verb of a groupby.
 
@@ -162,7 +163,7 @@ class GroupPlan:
             As `dgpuhash.groupby` and the verb raise.
         """
         plans = _OF_LIBRARIES.get(frames_of(meta).name, cls)
-        verb = how if isinstance(how, Verb) else Verb(how)
+        verb = how if isinstance(how, GroupByCall) else GroupByCall(how)
         source = plans.without_rows(meta, verb)
         keys = plans.known_keys(meta.iloc[:0], by, level, observed=observed)
         groups = plans.groups(keys, 0, sort=sort, dropna=dropna)
@@ -197,7 +198,7 @@ class GroupPlan:
         )  # fmt: skip
 
     @classmethod
-    def without_rows(cls, meta: Any, verb: Verb) -> Any:
+    def without_rows(cls, meta: Any, verb: GroupByCall) -> Any:
         """Return an empty frame like the parts; raise if the verb is not supported."""
         return without_unknown_categories(meta.iloc[:0])
 
@@ -324,7 +325,7 @@ class GroupPlan:
                 columns.update({prefix_of(place) + name: array for name, array in arrays})
         return self.frame_of_states(columns)
 
-    def pieces_of(self, part: Any, groups: Any, number: int) -> dict[Place, Part]:
+    def pieces_of(self, part: Any, groups: Any, number: int) -> dict[Place, Operand]:
         """Return the columns, or pairs, that a part's states are computed from, by position."""
         assert self.wanted is not None
         like = self.source.index
@@ -340,8 +341,8 @@ class GroupPlan:
             for place in single
         ]
         states = dict(zip(single, states_of(groups, columns), strict=True))
-        pieces: dict[Place, Part] = {
-            place: Part(each, number, label_of=label_of) for place, each in states.items()
+        pieces: dict[Place, Operand] = {
+            place: Operand(each, number, label_of=label_of) for place, each in states.items()
         }
         hows = {kind: how for how, kind in KIND_OF_PAIRS.items()}
         side = functools.cache(
@@ -350,7 +351,7 @@ class GroupPlan:
         for place, kinds in self.wanted.items():
             if not isinstance(place, int):
                 sides = [side(each, kinds[0]) for each in place]
-                pieces[place] = Part(None, number, groups, sides)
+                pieces[place] = Operand(None, number, groups, sides)
         return pieces
 
     def frame_of_states(self, columns: dict[str, Any]) -> Any:

@@ -32,7 +32,7 @@ OF_COLUMNS = AGGREGATING | {"nlargest", "nsmallest", "value_counts"}
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class GroupByCall:
     """A method of a GroupBy with its arguments.
 
     Examples

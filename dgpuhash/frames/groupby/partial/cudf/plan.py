@@ -34,10 +34,10 @@ from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.fold import Folds, Gathered, folded_fields
-from dgpuhash.frames.groupby.partial.kinds import Part, Place, fields_of, prefix_of
+from dgpuhash.frames.groupby.partial.kinds import Operand, Place, fields_of, prefix_of
 from dgpuhash.frames.groupby.partial.plan import GroupPlan
 from dgpuhash.frames.groupby.partial.result import FoldedStates
-from dgpuhash.frames.groupby.partial.verbs import Planned, Verb
+from dgpuhash.frames.groupby.partial.verbs import GroupByCall, Planned
 from dgpuhash.frames.groupby.reduction import Wanted
 from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.columns.aggregates import ColumnReduction
@@ -182,7 +182,7 @@ class CudfPlan(GroupPlan, library="cudf"):
     grouped_type: ClassVar[type[Planned]] = PlannedCudfGroups
 
     @classmethod
-    def without_rows(cls, meta: Any, verb: Verb) -> Any:
+    def without_rows(cls, meta: Any, verb: GroupByCall) -> Any:
         """Return an empty frame like the parts; see `GroupPlan.without_rows`."""
         if not hasattr(CudfGroupBy, verb.name):
             raise UnsupportedError(
@@ -219,7 +219,7 @@ class CudfPlan(GroupPlan, library="cudf"):
             made.index.name = None
         return made
 
-    def pieces_of(self, part: Any, groups: CudfGroups, number: int) -> dict[Place, Part]:
+    def pieces_of(self, part: Any, groups: CudfGroups, number: int) -> dict[Place, Operand]:
         """Return the columns that a part's states are computed from, by position."""
         assert self.wanted is not None
         states = {
@@ -237,7 +237,7 @@ class CudfPlan(GroupPlan, library="cudf"):
         def label_of(rows: Any) -> Any:
             return take_series(labels(), rows, nulls=True)
 
-        return {place: Part(each, number, label_of=label_of) for place, each in states.items()}
+        return {place: Operand(each, number, label_of=label_of) for place, each in states.items()}
 
     def folded(self, parts: Sequence[Any]) -> Any:
         """Return the merged states of all parts as one frame with distinct keys."""
