@@ -68,7 +68,7 @@ class Pandas(Library):
         }
 
     def upsert(self, old: dict[str, Any], new: dict[str, Any]) -> Task:
-        """Return values changed by ``key``, with new keys appended.
+        """Return the work to replace the rows of `old` by those of `new` with equal keys.
 
         Array: the number of rows.
         """

@@ -71,7 +71,7 @@ class SpillingStates(Spillable):
 
     @property
     def is_spilled(self) -> bool:
-        """Whether some are in a file."""
+        """Whether some states are in a file."""
         return self._file is not None
 
     def fold(self, states: pd.DataFrame) -> None:

@@ -120,7 +120,7 @@ def fill_by_seed(
     taxa: int,
     seed: int | None,
 ) -> HashMap | TaxonMap:
-    """Return a map with a part of another one's keys, and nodes in the order of its seed.
+    """Copy some keys of a map, with their nodes, into another one in hash order.
 
     Neighbours then go to neighbouring places, in a quarter of the time of keys in no order.
     """

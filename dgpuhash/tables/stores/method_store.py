@@ -1,4 +1,4 @@
-"""Store of recipes with one value a key: growth, remedies and atomic changes."""
+"""Store of a method's sets and maps: growth, rebuilds and atomic changes."""
 
 from __future__ import annotations
 

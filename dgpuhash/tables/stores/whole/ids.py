@@ -1,4 +1,4 @@
-"""Stores of two-way indexes, over the table of `factorize` or any method's maps."""
+"""Stores of `KeyIds`: keys to numbers and back, over the table of `factorize` or maps."""
 
 from __future__ import annotations
 
