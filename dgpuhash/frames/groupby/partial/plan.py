@@ -183,9 +183,7 @@ class GroupPlan:
             read = list(range(source.shape[1])) if source.ndim == 2 else [0]
         labelled = bool(needed.hows & {"idxmin", "idxmax"})
         if labelled and plans.on_gpu and source.index.nlevels > 1:
-            raise UnsupportedError(
-                "the frame has an index of several levels; give it an index of one level"
-            )
+            raise UnsupportedError("the frame's index has several levels; give it one of one level")
         columns = plans.portable_keys(keys)
         return plans(
             source, by, level, sort, dropna, full, as_index, selection, verb,
