@@ -25,9 +25,9 @@ WIDEST_FOLDER = 24
 SHORTEST_MODULE = 40
 # Lines of code of a room, as `code_lines` counts them; what merges or deletes takes some away.
 MOST_CODE = {
-    "distributed": 20_550,
-    "frames": 15_755,
-    "tables": 11_828,
+    "distributed": 20_565,
+    "frames": 15_969,
+    "tables": 11_826,
     "kmer": 11_328,
     "bench": 9_075,
     "cli": 3_742,

@@ -85,8 +85,9 @@ class DistributedGroupBy(NamedHandle):
             A Dask DataFrame is reduced by its workers, a partition at a time. The handle keeps a
             reference to it, and to the rows of changes, for `rebuild`, until `save`; none with
             `durable`.
-            Rows of cuDF are reduced on their GPU, and the states held on the host; results are cuDF
-            frames.
+            Rows of cuDF are reduced on their GPU, and results are cuDF frames. States of numbers,
+            datetimes and booleans stay on the GPU; those of other keys or values are on the host,
+            as ``frames`` and ``device`` of `stats` say.
         by : label or list of labels
             The key columns.
         aggregates : dict, optional
@@ -144,7 +145,7 @@ class DistributedGroupBy(NamedHandle):
             name=name or generated_name(uid),
             epoch=1,
             shards=shard_addresses(client, workers, known=True),
-            encoder=KeyEncoder.for_frame(groups.source, keys),
+            encoder=KeyEncoder.for_frame(groups.key_frame, keys),
             meta=groups.results,
             unique=True,
             log=None if durable is None else Folder(durable).url,
@@ -307,6 +308,8 @@ class DistributedGroupBy(NamedHandle):
         Arguments and errors are those of `DistributedIndex.lookup`. Of groups of cuDF frames it is
         a cuDF frame.
         """
+        if self._groups.are_on_gpu:
+            return super().lookup(keys, promote=promote, **options)
         asked: Any = keys
         if type(keys).__module__.partition(".")[0] == "cudf":
             asked = asked.to_pandas()

@@ -81,7 +81,8 @@ class RowStep:
         Only rows of lost shards, as far as these are known before the rows are read.
         """
         if isinstance(self.rows, SavedRevision | Record):
-            library = frames_of(descriptor.meta).name
+            groups = descriptor.groups
+            library = "pandas" if groups is not None else frames_of(descriptor.meta).name
             url, batches = self._saved_rows(descriptor)
             for batch in batches:
                 files = batch.files
@@ -90,10 +91,9 @@ class RowStep:
                 if lost is not None and owned and len(files) == lost.parts:
                     files = tuple(files[part] for part in sorted(lost.gone))
                 rows = delayed_frames(url, filter(None, files), library)
-                if descriptor.groups is not None:
-                    complete = dask.delayed(complete_states, pure=False)
-                    groups = CachedPickle.of(descriptor.groups)
-                    rows = [complete(each, groups) for each in rows]
+                if groups is not None:
+                    read, seal = dask.delayed(read_states, pure=False), CachedPickle.of(groups)
+                    rows = [read(each, seal) for each in rows]
                 yield self._act(batch.verb, rows)
         else:
             names = descriptor.encoder.names if self.verb == "erase" else descriptor.given.columns
@@ -181,6 +181,8 @@ def reduce_partition(frame: Any, seal: CachedPickle[Aggregation], number: int) -
     return seal.opened().reduce(frame, number)
 
 
-def complete_states(states: Any, groups: CachedPickle[Aggregation]) -> Any:
-    """Add columns that earlier versions did not save to saved states; runs as a Dask task."""
-    return groups.opened().complete(states)
+@raise_without_traceback()
+@function_translates_memory_errors
+def read_states(states: Any, groups: CachedPickle[Aggregation]) -> Any:
+    """Return saved states in the form of stored ones; runs as a Dask task."""
+    return groups.opened().from_save(states)

@@ -12,7 +12,7 @@ from dgpuhash.distributed.partition.skew import HeavyKeys
 from dgpuhash.distributed.pruning.worker_cache import BloomCache
 from dgpuhash.distributed.shards.inbox import Inbox
 from dgpuhash.frames import FrameIndex, KeyEncoder, frames_of
-from dgpuhash.frames.grouped.index import GroupIndex
+from dgpuhash.frames.grouped.index import GroupChange, GroupIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ class StagedChange:
     rows: Any = None
     gone: Any = None
     """Keys alone that an upsert erases, whose rows other shards get."""
+    states: GroupChange | None = None
+    """States of groups after an update or a retraction."""
     added: FrameIndex | None = None
     mending: HeavyKeyRepair | None = None
     mixed: bool = False

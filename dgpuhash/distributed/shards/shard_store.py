@@ -232,7 +232,11 @@ class ShardStore:
             return count
         shard = self._shards[uid]
         with self._breaking(uid, f"the {change.verb}"):
-            count = _carry_out(change.verb, shard.index, staged.rows, staged.gone, change.epoch)
+            if staged.states is not None:
+                assert isinstance(shard.index, GroupIndex)
+                count = shard.index.commit(staged.states)
+            else:
+                count = _carry_out(change.verb, shard.index, staged.rows, staged.gone, change.epoch)
         self._shards[uid] = Shard(change.epoch, transaction, shard.index, count, staged.mixed)
         return count
 
@@ -345,6 +349,9 @@ class ShardStore:
             staged.index.insert(rows)
             return
         staged.rows, index = rows, self._shards[change.uid].index
+        if isinstance(index, GroupIndex):
+            staged.states = index.stage(change.verb, rows, change.epoch)
+            return
         index.check_change(change.verb, rows)
         if change.verb != "erase":
             index.store.check_rounding(rows)

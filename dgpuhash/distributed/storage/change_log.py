@@ -296,6 +296,8 @@ def write_batch(
 ) -> RowsFile | None:
     """Write a change's rows for one shard; runs on its worker."""
     rows = host.shards.prepared(change.uid, change.transaction)
+    if change.groups is not None:
+        rows = change.groups.to_save(rows)
     part = change.workers.index(host.worker.address)
     return write_rows(rows, Folder(url), names[part]) if len(rows) else None
 

@@ -31,7 +31,6 @@ from dgpuhash.distributed.storage.change_log import (
 from dgpuhash.distributed.storage.folder import Folder
 from dgpuhash.distributed.storage.manifest import MANIFEST, Manifest
 from dgpuhash.errors import ExistsError, FormatError
-from dgpuhash.frames import frames_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +201,8 @@ def write_shard(
         rows = owned.index.frame()
     else:
         rows = host.shards.prepared(change.uid, change.transaction)
+    if descriptor.groups is not None:
+        rows = descriptor.groups.to_save(rows)
     with host.thread.telling(ThreadProgress(descriptor.uid, "save", "write rows", len(rows))):
         return write_rows(rows, Folder(url), names[part])
 
@@ -229,7 +230,7 @@ def _write(
         if there is not None:
             # Another index may have been saved here meanwhile, or continue the log.
             there = _replaced_in(folder, descriptor, overwrite)
-        return Manifest.of(descriptor, files, frames_of(descriptor.meta), logged=logged).to_bytes()
+        return Manifest.of(descriptor, files, logged=logged).to_bytes()
 
     target.fill(names, MANIFEST, write, fresh=there is None)
     return files, there.shards if there else ()

@@ -224,14 +224,17 @@ class Manifest(SavedShards):
     groups: Aggregation | None = None
 
     @classmethod
-    def of(
-        cls, descriptor: Descriptor, shards: Sequence[RowsFile], frames: Any, *, logged: bool
-    ) -> Manifest:
+    def of(cls, descriptor: Descriptor, shards: Sequence[RowsFile], *, logged: bool) -> Manifest:
         """Return the manifest of an index whose shards were written."""
+        groups = descriptor.groups
+        meta, encoder = descriptor.meta, descriptor.encoder
+        if groups is not None:
+            meta = groups.saved_results
+            encoder = encoder.read_as(meta)
         return cls(
             descriptor.name,
-            descriptor.encoder,
-            frames.to_arrow(descriptor.meta),
+            encoder,
+            frames_of(meta).to_arrow(meta),
             descriptor.unique,
             descriptor.placement,
             descriptor.conflict,
@@ -241,7 +244,7 @@ class Manifest(SavedShards):
             descriptor.revision,
             logged,
             descriptor.method,
-            descriptor.groups,
+            groups,
         )
 
     def owned_by(self, uid: str) -> Manifest:

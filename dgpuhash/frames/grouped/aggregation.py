@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of_class
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pandas as pd
 
 from dgpuhash.errors import ColumnError, FormatError, SpecError, UnsupportedError
 from dgpuhash.frames.dataframes import as_series, frames_of
+from dgpuhash.frames.dataframes.cudf_columns import order_of
 from dgpuhash.frames.dataframes.remedies import cast_remedy
 from dgpuhash.frames.groupby.aggregates.table import AGGREGATES
 from dgpuhash.frames.groupby.aggregates.values import key_order
@@ -20,18 +22,15 @@ from dgpuhash.frames.groupby.assembly import frame_of
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial import GroupByCall, GroupPlan
 from dgpuhash.frames.groupby.partial.cudf.host import host_like, in_dtypes, on_device, on_host
+from dgpuhash.frames.groupby.partial.cudf.plan import FoldedCudfGroups
 from dgpuhash.frames.groupby.partial.fold import plain
-from dgpuhash.frames.groupby.partial.kinds import KINDS, lost_fields, prefix_of
+from dgpuhash.frames.groupby.partial.kinds import KINDS, fields_of, lost_fields, prefix_of
 from dgpuhash.frames.groupby.partial.result import FoldedGroups
 from dgpuhash.frames.groupby.reduction import requests
+from dgpuhash.frames.grouped import fields
+from dgpuhash.frames.grouped.fields import EPOCH, OWN
 from dgpuhash.frames.labels import key_names
 from dgpuhash.frames.merge.index import index_of
-
-OWN = "dgpuhash "
-"""What labels of columns of states begin with that are no keys."""
-EPOCH = f"{OWN}epoch"
-"""Column of states with the last epoch that changed a group; 0 for those of the epoch to come."""
-SIZE = f"{OWN}n"
 
 Named = tuple[Hashable, Hashable, str, tuple[tuple[str, Any], ...]]
 
@@ -53,8 +52,8 @@ class Aggregation:
     sort : bool
         Whether results come in the order of the keys.
     like : cudf.DataFrame, optional
-        The same as `source` where the frames are cuDF's: they are reduced on their GPU, and their
-        states are held on the host.
+        The same as `source` where the frames are cuDF's: they are reduced on their GPU. States of
+        numbers, datetimes and booleans stay there, too; others are on the host.
     """
 
     source: Any
@@ -138,7 +137,7 @@ class Aggregation:
 
     @functools.cached_property
     def _packed(self) -> bytes:
-        return pickle.dumps(tuple(getattr(self, each.name) for each in fields(self)))
+        return pickle.dumps(tuple(getattr(self, each.name) for each in fields_of_class(self)))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `from_json`, without the source."""
@@ -185,10 +184,34 @@ class Aggregation:
         return _plan(self, self._asked, self.like)
 
     @functools.cached_property
+    def are_on_gpu(self) -> bool:
+        """Whether states are cuDF frames: those of keys and values of fixed size."""
+        if self.like is None:
+            return False
+        states = self._plan_on_gpu.states_meta
+        return all(map(_is_fixed, frames_of(states).dtypes(states)))
+
+    @property
+    def key_frame(self) -> Any:
+        """Empty frame with the keys, of the library of the states."""
+        return self.like if self.are_on_gpu else self.source
+
+    @functools.cached_property
+    def nullable_states(self) -> list[Hashable]:
+        """The labels of the states that may be null: keys, first and last values."""
+        places = (self._plan.wanted or {}).items()
+        ends = {"first", "last", "first of all", "last of all"}
+        return [*self.by, *(
+            f"{OWN}{prefix_of(place)}{field}"
+            for place, kinds in places for field in fields_of(kinds) if field in ends
+        )]  # fmt: skip
+
+    @functools.cached_property
     def results_on_gpu(self) -> Any:
         """Empty cuDF frame like the results, if the frames are on a GPU."""
         made = self._plan_on_gpu.meta.copy(deep=False)
-        made.columns = self.results.columns
+        labels = [*self.by, *(label for label, *_ in self.named)]
+        made.columns = pd.Index(labels, tupleize_cols=False)
         return made
 
     @functools.cached_property
@@ -218,12 +241,22 @@ class Aggregation:
     @functools.cached_property
     def states(self) -> Any:
         """Empty frame like the states: keys, fields and the epoch."""
-        return self.reduce(self.source, 0)
+        return self.reduce(self.like, 0) if self.are_on_gpu else self.saved_states
+
+    @functools.cached_property
+    def saved_states(self) -> Any:
+        """Empty pandas frame like saved states."""
+        return self._with_labels(self._plan.states_meta)
 
     @functools.cached_property
     def results(self) -> Any:
         """Empty frame like the results: the keys, then the aggregates."""
-        return self.results_of(self.states)
+        return self.results_on_gpu if self.are_on_gpu else self.results_of(self.states)
+
+    @functools.cached_property
+    def saved_results(self) -> Any:
+        """Empty pandas frame like the results of saved states."""
+        return replace(self, like=None).results if self.are_on_gpu else self.results
 
     def check(self, given: Any) -> None:
         """Raise ColumnError if a frame lacks a needed column or its dtype.
@@ -237,7 +270,10 @@ class Aggregation:
                     "a cuDF frame was given for groups built from pandas frames; give "
                     "frame.to_pandas()"
                 )
-            given = host_like(given[list(self.source.columns)])
+            given, dtypes = given[list(self.source.columns)], frames_of(given).dtypes
+            if self.are_on_gpu and dtypes(given) == dtypes(self.like):
+                return
+            given = host_like(given)
         for label in self.source.columns:
             own, wanted = given[label].dtype, self.source[label].dtype
             if own != wanted and not _fits(given[label], wanted):
@@ -252,16 +288,34 @@ class Aggregation:
         self.check(frame)
         part = frame[list(self.source.columns)]
         if _is_cudf(part):
-            states = on_host(self._plan_on_gpu.reduce(part, number))
-            found = in_dtypes(states, self._plan.states_meta)
+            found = self._plan_on_gpu.reduce(part, number)
+            if not self.are_on_gpu:
+                found = in_dtypes(on_host(found), self._plan.states_meta)
         else:
             found = self._plan.for_part(part).reduce(part, number)
-        labels = self._own_labels
-        made = found[list(labels)].set_axis(pd.Index(list(labels.values())), axis=1)
-        made[EPOCH] = np.zeros(len(made), np.int64)
+        made = self._with_labels(found)
         if self.is_retractable and self.like is None:
             self._check_sums(part, made)
+        elif self.are_on_gpu and not _is_cudf(part):
+            return self.from_save(made)
+        return made
+
+    def _with_labels(self, found: Any) -> Any:
+        """Return a plan's states under the labels of these, with an epoch and error bounds."""
+        labels = self._own_labels
+        made = found[list(labels)]
+        made.columns = pd.Index(list(labels.values()), tupleize_cols=False)
+        made[EPOCH] = frames_of(made).xp.zeros(len(made), np.int64)
         return self.complete(made)
+
+    def to_save(self, states: Any) -> Any:
+        """Return states as a pandas frame, as those of pandas frames are."""
+        return in_dtypes(on_host(states), self.saved_states) if self.are_on_gpu else states
+
+    def from_save(self, states: Any) -> Any:
+        """Return saved states to insert, with columns that earlier versions did not save."""
+        made = self.complete(states)
+        return on_device(made, self.states) if self.are_on_gpu else made
 
     def complete(self, states: Any) -> Any:
         """Return states with columns added that earlier versions did not save.
@@ -274,7 +328,7 @@ class Aggregation:
         given |= dict.fromkeys(self._lost_labels.values(), 0.0)
         made = states.copy(deep=False)
         for label in [each for each in given if each not in states.columns]:
-            made[label] = np.full(len(states), given[label])
+            made[label] = frames_of(states).xp.full(len(states), given[label])
         for place, kinds in self.kinds.items():
             prefix = f"{OWN}{place} "
             if "magnitude" in kinds and f"{prefix}magnitude" not in states.columns:
@@ -284,7 +338,7 @@ class Aggregation:
 
     def _check_sums(self, part: Any, states: Any) -> None:
         """Raise UnsupportedError if a sum of finite values overflows."""
-        if not self.unbounded_mask(states).any():
+        if not fields.unbounded_mask(self.kinds, states).any():
             return
         finite = part.copy(deep=False)
         for place, kinds in self.kinds.items():
@@ -296,41 +350,9 @@ class Aggregation:
         counts = self._plan.for_part(finite).reduce(finite, 0)
         for place, kinds in self.kinds.items():
             there = counts[f"{place} count"].to_numpy() == states[f"{OWN}{place} count"].to_numpy()
-            if (rows := np.flatnonzero(self._unbounded(states, place, kinds) & there)).size:
-                raise overflow(states[list(self.by)].iloc[rows[0]].to_dict())
-
-    def _unbounded(self, states: Any, place: int, kinds: Sequence[str]) -> Any:
-        found = np.zeros(len(states), bool)
-        for field in {"real", "moment"}.intersection(kinds):
-            found |= ~np.isfinite(states[f"{OWN}{place} {field}"].to_numpy())
-        # Without values there is no moment.
-        return found & (states[f"{OWN}{place} count"].to_numpy() > 0)
-
-    def unbounded_mask(self, states: Any) -> Any:
-        """Return a mask of the states with an infinite sum or sum of squares."""
-        found = np.zeros(len(states), bool)
-        for place, kinds in self.kinds.items():
-            found |= self._unbounded(states, place, kinds)
-        return found
-
-    def may_overflow(self, states: Any, numbers: Any) -> bool:
-        """Return whether sums of some states by group may overflow float64."""
-        size = int(numbers.max(initial=-1)) + 1
-        for place, kinds in self.kinds.items():
-            if "real" not in kinds:
-                continue
-            real = np.abs(states[f"{OWN}{place} real"].to_numpy())
-            count = states[f"{OWN}{place} count"].to_numpy()
-            with np.errstate(over="ignore", invalid="ignore"):
-                bounds = [np.bincount(numbers, real, size)]
-                if "moment" in kinds:
-                    moment = states[f"{OWN}{place} moment"].to_numpy()
-                    # Without values there is no moment.
-                    squares = np.where(count, moment + real * (real / np.maximum(count, 1)), 0)
-                    bounds.append(4 * np.bincount(numbers, squares, size))
-            if not all(np.isfinite(each).all() for each in bounds):
-                return True
-        return False
+            endless = fields.unbounded_mask({place: kinds}, states)
+            if (rows := np.flatnonzero(endless & there)).size:
+                raise fields.overflow(states[list(self.by)].iloc[rows[0]].to_dict())
 
     def results_of(
         self, states: Any, columns: Sequence[Hashable] | None = None, *, checked: bool = True
@@ -353,8 +375,18 @@ class Aggregation:
         named = [label for label, *_ in self.named if columns is None or label in columns]
         plan = self._plan_of(tuple(named))
         labels: dict[str, Hashable] = {**self._own_labels, **(self._lost_labels if checked else {})}
-        like = states[list(labels.values())].set_axis(pd.Index(list(labels)), axis=1)
+        like = states[list(labels.values())]
+        like.columns = pd.Index(list(labels))
         keys = plan.keys_of_states(like)
+        if self.are_on_gpu:
+            if not len(states):
+                return self.results[[*self.by, *named]]
+            made = states[list(self.by)]
+            sizes, rows = fields.numbers_in(like["n"]), frames_of(like).xp.arange(len(like))
+            found = plan.result_of(like, _EachRowOnGpu(keys, sizes, rows, sort=False))
+            for place, label in enumerate(named):
+                made[label] = found[_number(place)]
+            return made
         found = plan.result_of(like, _EachRow(keys, like["n"].to_numpy()))
         arrays = [plain(states[label]) for label in self.by]
         for place, label in enumerate(named):
@@ -366,13 +398,13 @@ class Aggregation:
         return frame_of(arrays, names, pd.RangeIndex(len(states)))
 
     def _plan_of(self, named: tuple[Hashable, ...]) -> GroupPlan:
-        """Return the plan of some of the results."""
+        """Return the plan of some of the results, where the states are."""
         if len(named) == len(self.named):
-            return self._plan
+            return self._plan_on_gpu if self.are_on_gpu else self._plan
         if named not in self._plans:
             asked = [(column, how, options) for label, column, how, options in self.named
                      if label in named] or [(self.by[0], "size", ())]  # fmt: skip
-            self._plans[named] = _plan(self, asked, self.source)
+            self._plans[named] = _plan(self, asked, self.like if self.are_on_gpu else self.source)
         return self._plans[named]
 
     @functools.cached_property
@@ -385,19 +417,6 @@ class Aggregation:
         wanted = self._plan.wanted or {}
         return {place: kinds for place, kinds in wanted.items() if isinstance(place, int)}
 
-    def counts(self, states: Any) -> list[Any]:
-        """Return the number of rows, and of values of each column, in each state."""
-        labels = [SIZE, *(f"{OWN}{place} count" for place in self.kinds)]
-        return [states[label].to_numpy() for label in labels]
-
-    def infinite(self, states: Any) -> Any:
-        """Return a mask of the states with an infinite sum."""
-        found = np.zeros(len(states), bool)
-        for place, kinds in self.kinds.items():
-            if "real" in kinds:
-                found |= ~np.isfinite(states[f"{OWN}{place} real"].to_numpy())
-        return found
-
     def check_retractable(self) -> None:
         """Raise UnsupportedError if rows cannot be removed from the aggregates."""
         wrong = []
@@ -409,14 +428,6 @@ class Aggregation:
                 f"rows cannot be retracted from {', '.join(wrong)}, because the value without "
                 f"them is unknown; build groups of count, size, sum, mean, var, std and sem alone"
             )
-
-
-def overflow(key: Any) -> UnsupportedError:
-    """Return the error for a group whose sum, or sum of squares, overflows."""
-    return UnsupportedError(
-        f"the sum of the values of the group {key!r}, or of their squares, exceeds float64, so "
-        f"rows could not be retracted any more; nothing was changed, scale the column down"
-    )
 
 
 @functools.lru_cache(maxsize=32)
@@ -441,6 +452,13 @@ class _EachRow(FoldedGroups):
         self.rows, self.is_observed = None, True
         self.states = self.codes = self.kept_codes = np.arange(len(sizes))
         self.sizes = sizes
+
+
+class _EachRowOnGpu(FoldedCudfGroups):
+    """Groups with one row of states each, in order, with the nulls of those on the host."""
+
+    fewest = 0
+    keeps_nan = False
 
 
 @dataclass(frozen=True)
@@ -471,6 +489,8 @@ class LabelledResults:
 
     def restore(self, rows: Any) -> Any:
         """Return results with the keys as index, sorted if requested."""
+        if self.groups.are_on_gpu:
+            return self._with_keys(rows)
         if self.groups.like is not None:
             return self._on_gpu(rows)
         keys = [as_series(rows[label]) for label in self.groups.by]
@@ -486,12 +506,26 @@ class LabelledResults:
             order = key_order([as_series(rows[label]) for label in self.groups.by])
             rows = frames_of(rows).take(rows, order)
         made = on_device(rows, self.groups.results_on_gpu[list(rows.columns)])
+        return self._with_index(made)
+
+    def _with_keys(self, rows: Any) -> Any:
+        if self.groups.sort:
+            rows = frames_of(rows).take(rows, order_of([rows[label] for label in self.groups.by]))
+        return self._with_index(rows)
+
+    def _with_index(self, made: Any) -> Any:
         values = made[self.wanted]
         values.index = index_of([made[label] for label in self.groups.by], list(self.groups.by))
         return values
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return "dgpuhash-labelled", self.columns
+
+
+def _is_fixed(dtype: Any) -> bool:
+    """Return whether values of a dtype are numbers, datetimes or booleans of fixed size."""
+    own = getattr(dtype, "numpy_dtype", dtype)
+    return isinstance(own, np.dtype) and own.kind in "biufmM"
 
 
 def _is_cudf(frame: Any) -> bool:

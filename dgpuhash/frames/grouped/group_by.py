@@ -43,7 +43,7 @@ class FrameGroupBy:
 
     def __init__(self, groups: Aggregation) -> None:
         self._groups = groups
-        encoder = KeyEncoder.for_frame(groups.source, list(groups.by))
+        encoder = KeyEncoder.for_frame(groups.key_frame, list(groups.by))
         self._index = GroupIndex(groups, encoder, epoch=1)
         self._epoch = 0
         self._turns = ReadWriteLock()
@@ -61,8 +61,9 @@ class FrameGroupBy:
         Parameters
         ----------
         data : pandas or cuDF DataFrame
-            May be empty. Rows of cuDF are reduced on their GPU, the states are held on the host,
-            and results are cuDF frames.
+            May be empty. Rows of cuDF are reduced on their GPU, and results are cuDF frames. States
+            of numbers, datetimes and booleans stay on the GPU; those of other keys or values are on
+            the host.
         by : label or list of labels
             The key columns.
         aggregates : dict, optional
@@ -186,8 +187,7 @@ class FrameGroupBy:
         self._finish()
         index = self._index
         states = self._groups.reduce(rows, 0)
-        index.check_change(verb, states)
-        change = index.prepare(states, self._epoch + 1, taken_off=verb == "retract")
+        change = index.stage(verb, states, self._epoch + 1)
         self._pending = change
         try:
             index.commit(change)
@@ -232,6 +232,8 @@ class FrameGroupBy:
         0    b   1.0
         1    c   NaN
         """
+        if self._groups.are_on_gpu:
+            return self._settled().lookup(keys)
         given: Any = keys
         if type(keys).__module__.partition(".")[0] == "cudf":
             given = given.to_pandas()

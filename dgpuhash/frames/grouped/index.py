@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
-import pandas as pd
 
 from dgpuhash.errors import ColumnError, UnsupportedError
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.dataframes.order import sorted_rows
-from dgpuhash.frames.grouped.aggregation import EPOCH, Aggregation, overflow
+from dgpuhash.frames.groupby.partial.fold import Folds
+from dgpuhash.frames.grouped import fields
+from dgpuhash.frames.grouped.aggregation import Aggregation
+from dgpuhash.frames.grouped.fields import EPOCH
 from dgpuhash.frames.grouped.store import ResultRows, StateRows
 from dgpuhash.frames.index import FrameIndex
 from dgpuhash.frames.keyed_rows import KeyedRows
-from dgpuhash.frames.keys.encoding import EncodedKeys, KeyEncoder
+from dgpuhash.frames.keys.encoding import EncodedKeys, KeyColumns, KeyEncoder
 from dgpuhash.frames.keys.table import AUTO, KeyTableMethod
-from dgpuhash.frames.merge.distinct import numbered
+from dgpuhash.frames.merge.distinct import number_keys
 from dgpuhash.tables.memory_errors import function_translates_memory_errors
 from dgpuhash.tables.rwlock import read_locked, write_locked
 from dgpuhash.typing import Device
@@ -72,72 +73,96 @@ class GroupIndex(FrameIndex):
         """Merge states given as arrays with the stored ones."""
         self.insert(self._frames.from_arrays(arrays, self._groups.states))
 
-    def check_change(self, verb: str, rows: Any) -> None:
-        """Raise ColumnError if a change removes rows that were never added.
+    @function_translates_memory_errors
+    def stage(self, verb: str, rows: Any, epoch: int) -> GroupChange:
+        """Check a change and return what `commit` stores.
 
-        And UnsupportedError for infinities among rows that are taken off groups that stay.
+        Parameters
+        ----------
+        verb : {"update", "retract"}
+        rows : DataFrame
+            States, as for `fold`.
+        epoch : int
+            The epoch after the change.
+
+        Raises
+        ------
+        ColumnError
+            When rows are retracted that were never added.
+        UnsupportedError
+            When infinities are retracted from groups that stay, or a sum would overflow.
+        OutOfMemoryError
+            When there is not enough memory.
         """
-        if verb != "retract":
-            super().check_change("insert", rows)
-            self.check_overflow(rows)
-            return
-        batch = _StateBatch.of(rows, self._encoder)
-        places = self._places(batch.keys)
-        there = np.flatnonzero(places >= 0)
-        stored = self._groups.counts(self._states.take(places[there]))
-        rows_left = None
-        for own, theirs in zip(stored, self._groups.counts(batch.rows), strict=True):
-            left = np.zeros(len(places), np.int64)
-            left[there] = own
-            np.subtract.at(left, batch.numbers, theirs)
+        taken_off = verb == "retract"
+        batch = self._batch(rows)
+        if taken_off:
+            self._check_retraction(batch)
+        else:
+            self.check_change("insert", rows)
+        self._check_overflow(batch, taken_off=taken_off)
+        return self._change(batch, epoch, taken_off=taken_off)
+
+    @function_translates_memory_errors
+    @read_locked
+    def _batch(self, rows: Any) -> _StateBatch:
+        return _StateBatch.of(rows, self._encoder, self._places)
+
+    def _check_retraction(self, batch: _StateBatch) -> None:
+        """Raise an error if rows were never added, or are infinite in groups that stay."""
+        places, xp = batch.places, self._frames.xp
+        there = xp.flatnonzero(places >= 0)
+        kinds, rows_left = self._groups.kinds, None
+        stored = fields.counts(kinds, self._states.take(places[there]))
+        gone = Folds(batch.numbers, len(places)).sums(fields.counts(kinds, batch.rows))
+        for own, theirs in zip(stored, gone, strict=True):
+            left = -theirs
+            left[there] += own
             if (left < 0).any():
                 self._refuse_group(batch, int(left.argmin()))
             # The first counts are those of rows.
             rows_left = left if rows_left is None else rows_left
-        infinite = batch.numbers[self._groups.infinite(batch.rows)]
+        infinite = batch.numbers[fields.infinite(kinds, batch.rows)]
         if rows_left is not None and (rows_left[infinite] > 0).any():
             raise UnsupportedError(
                 "infinite values are retracted from groups with other rows, whose sums are not "
                 "known; nothing was changed, build the groups again without these values"
             )
-        self.check_overflow(rows, taken_off=True)
 
-    def check_overflow(self, rows: Any, *, taken_off: bool = False) -> None:
-        """Raise UnsupportedError if a sum, or sum of squares, would overflow.
+    def check_overflow(self, rows: Any) -> None:
+        """Raise UnsupportedError if a sum, or sum of squares, of states to insert overflows."""
+        self._check_overflow(self._batch(rows), taken_off=False)
 
-        Parameters
-        ----------
-        rows : DataFrame
-            States that are to be folded.
-        taken_off : bool
-            Whether they are taken off.
-        """
-        groups = self._groups
-        if not groups.is_retractable or not len(rows):
+    def _check_overflow(self, batch: _StateBatch, *, taken_off: bool) -> None:
+        groups, rows, places, xp = self._groups, batch.rows, batch.places, self._frames.xp
+        of_floats = any("real" in kinds for kinds in groups.kinds.values())
+        if not (groups.is_retractable and of_floats and len(rows)):
             return
-        batch = _StateBatch.of(rows, self._encoder)
-        places = self._places(batch.keys)
-        there = np.flatnonzero(places >= 0)
+        there = xp.flatnonzero(places >= 0)
         stored = self._states.take(places[there])
-        numbers = np.concatenate([there, batch.numbers])
+        numbers = xp.concatenate([there, batch.numbers])
         both = self._frames.concat([stored, groups.complete(rows)])
-        if not groups.may_overflow(both, numbers):
+        if not fields.may_overflow(groups.kinds, both, numbers, len(places)):
             return
         # Those with infinite values are what these make of them.
-        endless = np.zeros(len(places), bool)
-        endless[numbers[groups.unbounded_mask(both)]] = True
+        endless = xp.zeros(len(places), bool)
+        endless[numbers[fields.unbounded_mask(groups.kinds, both)]] = True
         trial = GroupIndex(groups, self._encoder, epoch=self._epoch)
-        trial.fold(self._frames.take(stored, np.flatnonzero(~endless[there])), self._epoch)
-        finite = self._frames.take(rows, np.flatnonzero(~endless[batch.numbers]))
+        trial.fold(self._frames.take(stored, xp.flatnonzero(~endless[there])), self._epoch)
+        finite = self._frames.take(rows, xp.flatnonzero(~endless[batch.numbers]))
         trial.fold(finite, self._epoch, taken_off=taken_off)
         states = trial.frame()
-        beyond = np.flatnonzero(groups.unbounded_mask(states))
+        beyond = xp.flatnonzero(fields.unbounded_mask(groups.kinds, states))
         if len(beyond):
-            raise overflow(states[list(groups.by)].iloc[beyond[0]].to_dict())
+            raise fields.overflow(self._key_of(states, int(beyond[0])))
+
+    def _key_of(self, states: Any, row: Any) -> dict[Any, Any]:
+        """Return the key of the states at a position."""
+        keys = self._frames.take(states[list(self._encoder.names)], self._frames.xp.asarray([row]))
+        return dict(keys.to_dict("records")[0])
 
     def _refuse_group(self, batch: _StateBatch, number: int) -> NoReturn:
-        names = list(self._encoder.names)
-        key = self._frames.take(batch.rows[names], batch.heads[[number]]).to_dict("records")[0]
+        key = self._key_of(batch.rows, int(batch.heads[number]))
         raise ColumnError(
             f"more rows, or values, of the group {key!r} are retracted than were added; nothing "
             "was changed, retract rows of earlier updates alone"
@@ -156,23 +181,19 @@ class GroupIndex(FrameIndex):
         taken_off : bool
             Take the rows of the states off instead, and drop groups that have no rows any more.
         """
-        return self.commit(self.prepare(states, epoch, taken_off=taken_off))
+        return self.commit(self._change(self._batch(states), epoch, taken_off=taken_off))
 
     @function_translates_memory_errors
     @read_locked
-    def prepare(self, states: Any, epoch: int, *, taken_off: bool = False) -> GroupChange:
-        """Return the states of groups after a change, without storing them.
-
-        Parameters are those of `fold`.
-        """
-        rows = self._states.stamp(self._states.conform(states), epoch)
-        batch = _StateBatch.of(rows, self._encoder)
-        places = self._places(batch.keys)
-        known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+    def _change(self, batch: _StateBatch, epoch: int, *, taken_off: bool) -> GroupChange:
+        """Return the states of groups after a change, without storing them."""
+        xp, places = self._frames.xp, batch.places
+        rows = self._states.stamp(self._states.conform(batch.rows), epoch)
+        known, new = xp.flatnonzero(places >= 0), xp.flatnonzero(places < 0)
         fresh = self._frames.take(rows, batch.heads[new])
         work = self._states.beside(places[known], fresh)
-        own = np.empty(len(places), np.int64)
-        own[known], own[new] = np.arange(len(known)), len(known) + np.arange(len(new))
+        own = xp.empty(len(places), np.int64)
+        own[known], own[new] = xp.arange(len(known)), len(known) + xp.arange(len(new))
         others = self._states.columns_of(rows)
         for turn in batch.turns(new):
             work.combine(own[batch.numbers[turn]], others, turn, taken_off=taken_off)
@@ -184,7 +205,7 @@ class GroupIndex(FrameIndex):
     @function_translates_memory_errors
     @write_locked
     def commit(self, change: GroupChange, *, again: bool = False) -> int:
-        """Store the result of `prepare`; return the number of changed groups.
+        """Store the result of `stage`; return the number of changed groups.
 
         Without memory for new groups nothing is changed. What was interrupted later is finished by
         a commit `again`.
@@ -207,7 +228,7 @@ class GroupIndex(FrameIndex):
     def _drop(self, places: Any) -> None:
         """Remove those of some groups without rows."""
         states = self._states.take(places)
-        gone = np.flatnonzero(self._groups.counts(states)[0] == 0)
+        gone = self._frames.xp.flatnonzero(fields.counts(self._groups.kinds, states)[0] == 0)
         if len(gone):
             self._rows.erase(self._encoder.encode_rows(self._frames.take(states, gone)))
 
@@ -216,7 +237,7 @@ class GroupIndex(FrameIndex):
         found = self._rows.partners(keys)
         if found is None:
             asked, stored = self._rows.pairs(keys)
-            found = np.full(len(keys), -1, np.int64)
+            found = self._frames.xp.full(len(keys), -1, np.int64)
             found[asked] = stored
         return found.astype(np.int64, copy=False)
 
@@ -288,33 +309,43 @@ class _StateBatch:
         The number of the group of each.
     heads : int64 array
         The first of each group.
-    keys : EncodedKeys
-        The keys of the groups.
+    places : int64 array
+        Where the states of each group are stored, -1 for new groups.
     """
 
     rows: Any
     numbers: Any
     heads: Any
-    keys: EncodedKeys
+    places: Any
 
     @classmethod
-    def of(cls, rows: Any, encoder: KeyEncoder) -> _StateBatch:
-        """Return states with the numbers of their groups."""
-        keys = rows[list(encoder.names)]
-        named = keys.set_axis(pd.RangeIndex(len(encoder.names)), axis=1)
-        numbers, heads = numbered(named)
-        firsts = keys if len(heads) == len(rows) else frames_of(rows).take(keys, heads)
-        return cls(rows, numbers, heads, encoder.encode_rows(firsts))
+    def of(
+        cls, rows: Any, encoder: KeyEncoder, places_of: Callable[[EncodedKeys], Any]
+    ) -> _StateBatch:  # fmt: skip
+        """Return states with the numbers and positions of their groups."""
+        names = list(encoder.names)
+        keys = rows[names]
+        frames = frames_of(rows)
+        if len(rows):
+            numbers, heads = number_keys(KeyColumns.of(keys, names))
+        else:
+            numbers = heads = frames.xp.empty(0, np.int64)
+        firsts = keys if len(heads) == len(rows) else frames.take(keys, heads)
+        return cls(rows, numbers, heads, places_of(encoder.encode_rows(firsts)))
 
     def turns(self, new: Any) -> Iterator[Any]:
         """Yield rows of distinct groups in order, without the first rows of `new` groups."""
-        places = np.zeros(len(self.rows), np.int64)
+        frames = frames_of(self.rows)
+        xp = frames.xp
+        turns, most = xp.zeros(len(self.rows), np.int64), 1
         if len(self.heads) < len(self.rows):
-            order = sorted_rows([self.numbers])
-            counts = np.bincount(self.numbers)
-            places[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        places[self.heads[new]] = -1
-        for turn in range(int(places.max(initial=-1)) + 1):
-            rows = np.flatnonzero(places == turn)
+            order = frames.row_order(self.numbers)
+            counts = xp.bincount(self.numbers)
+            starts = xp.cumsum(counts) - counts
+            turns[order] = xp.arange(len(order)) - starts[self.numbers[order]]
+            most = int(counts.max())
+        turns[self.heads[new]] = -1
+        for turn in range(most):
+            rows = xp.flatnonzero(turns == turn)
             if len(rows):
                 yield rows

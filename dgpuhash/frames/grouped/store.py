@@ -8,11 +8,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from dgpuhash.frames.dataframes import frames_of
-from dgpuhash.frames.groupby.assembly import frame_of
-from dgpuhash.frames.groupby.partial.fold import NumberColumn, ValueColumn, column_of, plain
+from dgpuhash.frames.groupby.partial.fold import ValueColumn
 from dgpuhash.frames.groupby.partial.kinds import (
     Choice,
     combine,
@@ -20,14 +18,14 @@ from dgpuhash.frames.groupby.partial.kinds import (
     lost_fields,
     retract,
 )
-from dgpuhash.frames.grouped.aggregation import EPOCH, OWN, SIZE, Aggregation
+from dgpuhash.frames.grouped.aggregation import Aggregation
+from dgpuhash.frames.grouped.columns import DeviceColumns, HostColumns
+from dgpuhash.frames.grouped.fields import EPOCH, OWN, SIZE
 from dgpuhash.frames.labels import stored_labels
 from dgpuhash.frames.row_store import NumericDtypes, RowStore, numeric_dtypes
 
 # Rows by which the size of others is estimated.
 SAMPLED = 1024
-# States that are combined at once: what that takes stays in the caches of a core.
-AT_ONCE = 1 << 13
 
 Fields: TypeAlias = dict[Any, Any]
 NEVER = np.iinfo(np.int64).max
@@ -44,8 +42,12 @@ class StateRows(RowStore):
     def __init__(self, groups: Aggregation) -> None:
         super().__init__(groups.states)
         self._groups = groups
-        self._columns: dict[Hashable, NumberColumn | ValueColumn] = {
-            label: column_of(plain(self.meta[label])) for label in self.meta
+        self._own: HostColumns = (
+            DeviceColumns(self.meta, groups.nullable_states) if groups.are_on_gpu
+            else HostColumns(self.meta)
+        )  # fmt: skip
+        self._columns: dict[Hashable, Any] = {
+            label: self._own.column(label, self._own.read(self.meta, label)) for label in self.meta
         }
 
     def __len__(self) -> int:
@@ -62,7 +64,7 @@ class StateRows(RowStore):
         length = len(self)
         for label, column in self._columns.items():
             column.cut(length)
-            column.append(plain(frame[label]))
+            column.append(self._own.read(frame, label))
 
     def appended(self, frame: Any, arrays: Sequence[Any] | None = None) -> StateRows:
         """Add states that are invisible until a table names them; return this store."""
@@ -82,8 +84,8 @@ class StateRows(RowStore):
             Which of these belong to `rows`.
         taken_off : bool
         """
-        for first in range(0, len(rows), AT_ONCE):
-            block = slice(first, first + AT_ONCE)
+        for first in range(0, len(rows), self._own.at_once):
+            block = slice(first, first + self._own.at_once)
             theirs = {label: column[chosen[block]] for label, column in states.items()}
             self._combine(rows[block], theirs, taken_off=taken_off)
 
@@ -115,19 +117,19 @@ class StateRows(RowStore):
         for label, column in self._columns.items():
             if label in self._groups.by:
                 continue
-            ours = column.take(rows)
-            numbers = isinstance(column, NumberColumn)
-            made._columns[label] = NumberColumn(ours, copy=False) if numbers else ValueColumn(ours)
+            made._columns[label] = self._own.column(label, column.take(rows))
             if len(others):
-                made._columns[label].append(plain(others[label]))
+                made._columns[label].append(self._own.read(others, label))
         return made
 
     def written(self, states: Any, first: int) -> Any:
         """Return a frame of states with stored ones from a position on, without keys."""
-        made = states.copy(deep=False)
-        for label, column in self._columns.items():
-            made[label] = column.array[first:]
-        return made
+        arrays = [
+            self._own.read(states, label) if label in self._groups.by
+            else self._columns[label].array[first:]
+            for label in states
+        ]  # fmt: skip
+        return self._own.frame(arrays, list(states), len(states))
 
     def put(self, rows: Any, states: StateRows) -> None:
         """Replace the non-key columns of the states at positions by other states."""
@@ -137,33 +139,33 @@ class StateRows(RowStore):
     def columns_of(self, states: Any) -> Fields:
         """Return the non-key columns of states, as arrays by label."""
         return {
-            label: plain(states[label]) for label in states if label not in self._groups.by
+            label: self._own.read(states, label)
+            for label in states if label not in self._groups.by
         }  # fmt: skip
 
     def stamp(self, states: Any, epoch: int) -> Any:
         """Return states to store, with the epoch of the change."""
-        made = states.copy(deep=False)
-        given = states[EPOCH].to_numpy()
-        made[EPOCH] = np.where(given == 0, epoch, np.minimum(given, epoch))
+        arrays = {label: self._own.read(states, label) for label in states}
+        given = arrays[EPOCH]
+        arrays[EPOCH] = np.where(given == 0, epoch, np.minimum(given, epoch))
         for place, kinds in self._groups.kinds.items():
             rows = {
-                field: made[f"{OWN}{place} {field}"].to_numpy()
+                field: arrays[f"{OWN}{place} {field}"]
                 for field in fields_of(kinds) if field.endswith(" row")
             }  # fmt: skip
             _say_earlier(rows)
-            for field, array in rows.items():
-                made[f"{OWN}{place} {field}"] = array
-        return made
+            arrays |= {f"{OWN}{place} {field}": array for field, array in rows.items()}
+        return self._own.frame(list(arrays.values()), list(arrays), len(states))
 
     def frame(self) -> Any:
         """Return all states, including those of dropped groups."""
-        return self.take(np.arange(len(self)))
+        return self.take(self._frames.xp.arange(len(self)))
 
     def take(self, rows: Any, columns: Sequence[Hashable] | None = None) -> Any:
         """Return the given states, numbered from 0, with `columns` (default: all)."""
         labels = list(self.meta) if columns is None else stored_labels(columns, self.meta)
         arrays = [self._columns[label].take(rows) for label in labels]
-        return frame_of(arrays, self._labels(labels), pd.RangeIndex(len(rows)))
+        return self._own.frame(arrays, labels, len(rows))
 
     def column(self, label: Hashable) -> Any:
         """Return all values of a column."""
@@ -171,15 +173,10 @@ class StateRows(RowStore):
 
     def arrays(self, columns: Sequence[Hashable]) -> list[Any] | None:
         """Return all rows of `columns` as `Frames.arrays` does; None if that takes a copy."""
-        numbers = [self._columns[label] for label in columns]
-        if not all(isinstance(each, NumberColumn) for each in numbers):
+        found = [self._columns[label] for label in columns]
+        if not found or any(isinstance(each, ValueColumn) or each.has_nulls for each in found):
             return None
-        index = pd.RangeIndex(len(self))
-        frame = frame_of([each.array for each in numbers], self._labels(columns), index)
-        return self._frames.arrays(frame)
-
-    def _labels(self, labels: Sequence[Hashable]) -> pd.Index:
-        return self.meta.columns[[list(self.meta).index(label) for label in labels]]
+        return self._own.arrays([each.array for each in found], columns)
 
     def kept(self, rows: Any) -> StateRows:
         """Return a store with only the given states, in order, numbered from 0."""
@@ -234,7 +231,7 @@ class ResultRows:
 
     def row_nbytes(self, columns: Sequence[Hashable]) -> float:
         """Return the estimated bytes of a row with these columns."""
-        some = self._states.take(np.arange(min(len(self), SAMPLED)))
+        some = self._states.take(self._frames.xp.arange(min(len(self), SAMPLED)))
         sample = self._groups.results_of(some, columns, checked=False)[list(columns)]
         return float(self._frames.rows_nbytes(sample)) / max(1, len(sample))
 

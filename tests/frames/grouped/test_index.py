@@ -74,7 +74,7 @@ def test_any_changes_are_those_of_pandas(by, dropna, steps, hash_bits):
         with no_other_engine():
             if step == 0 and len(given) > 1:
                 gone = groups.reduce(given.pop(1), 0)
-                index.check_change("retract", gone)
+                index.stage("retract", gone, 0)
                 index.fold(gone, epoch, taken_off=True)
                 continue
             parts = [rows(10 * epoch + part, 25) for part in range(step)]
@@ -136,7 +136,7 @@ def test_rows_that_were_not_added_are_not_taken_off():
         {"k": [7] * 2, "v": [1.0] * 2},
     ):
         with pytest.raises(ColumnError, match="than were added; nothing was changed"):
-            index.check_change("retract", groups.reduce(pd.DataFrame(wrong), 0))
+            index.stage("retract", groups.reduce(pd.DataFrame(wrong), 0), 2)
 
 
 def test_infinite_values_are_taken_off_whole_groups_alone():
@@ -145,9 +145,9 @@ def test_infinite_values_are_taken_off_whole_groups_alone():
     one = pd.DataFrame({"k": [7, 7, 8], "v": [1.5, -np.inf, 2.0]})
     index.insert(groups.reduce(one, 0))
     with pytest.raises(UnsupportedError, match="infinite values are retracted"):
-        index.check_change("retract", groups.reduce(one[1:2], 0))
-    index.check_change("retract", groups.reduce(one[:1], 0))
-    index.check_change("retract", groups.reduce(one[:2], 0))
+        index.stage("retract", groups.reduce(one[1:2], 0), 2)
+    index.stage("retract", groups.reduce(one[:1], 0), 2)
+    index.stage("retract", groups.reduce(one[:2], 0), 2)
 
 
 def test_which_groups_changed_since_an_epoch():

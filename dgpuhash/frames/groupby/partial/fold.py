@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class NumberColumn:
-    """Growable NumPy array.
+    """Growable array of any device.
 
     Examples
     --------
@@ -50,8 +50,10 @@ class NumberColumn:
     ([7, 3], [7, 2, 3])
     """
 
+    has_nulls = False
+
     def __init__(self, array: Any, *, copy: bool = True) -> None:
-        self._room, self._length = np.array(array, copy=copy or None), len(array)
+        self._room, self._length = array.copy() if copy else array, len(array)
 
     def __len__(self) -> int:
         return self._length
@@ -67,9 +69,11 @@ class NumberColumn:
 
     def append(self, array: Any) -> None:
         """Add elements."""
+        if not len(array):
+            return
         length = self._length + len(array)
         if length > len(self._room):
-            room = np.empty(max(length, 2 * len(self._room)), self._room.dtype)
+            room = np.empty_like(self._room, shape=max(length, 2 * len(self._room)))
             room[: self._length] = self.array
             self._room = room
         self._room[self._length : length] = array
@@ -81,7 +85,8 @@ class NumberColumn:
 
     def put(self, rows: Any, array: Any) -> None:
         """Replace the elements at positions."""
-        self._room[rows] = array
+        if len(rows):
+            self._room[rows] = array
 
     @property
     def nbytes(self) -> int:

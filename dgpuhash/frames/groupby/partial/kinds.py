@@ -290,7 +290,7 @@ def _extreme(name: str) -> Kind:
 def _extreme_masks(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
     """Return masks of groups in which the second part's extreme wins or ties."""
     old, new = ours[name], theirs[name]
-    if not isinstance(old, np.ndarray) or old.dtype.kind == "O":
+    if isinstance(old, pd.api.extensions.ExtensionArray) or old.dtype.kind == "O":
         rank = ranks(pd.concat([series_of(each, None) for each in (old, new)], ignore_index=True))
         old, new = rank[: len(old)], rank[len(old) :]
     # A NaN that is no null has no order.

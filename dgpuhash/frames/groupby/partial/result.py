@@ -63,7 +63,9 @@ def check_digits(how: str, groups: Groups, fields: Fields, field: str) -> None:
             bad = lost > _MOST * np.maximum(fields[field], step * step)
     if bad.any():
         rows = np.flatnonzero(bad)
-        named = ", ".join(map(repr, groups.index.take(rows[:_NAMED]).tolist()))
+        labels = groups.index.take(rows[:_NAMED])
+        on_host = labels.to_pandas() if hasattr(labels, "to_pandas") else labels
+        named = ", ".join(map(repr, on_host.tolist()))
         raise LostDigitsError(
             f"{how} of {len(rows):,} group{'' if len(rows) == 1 else 's'}, as {named}, is not "
             f"known to 6 digits: retracted rows {_WERE[field == 'real']} than the remaining "

@@ -34,7 +34,13 @@ from dgpuhash.frames.groupby.cudf.states import CudfStates, reduce_states
 from dgpuhash.frames.groupby.cudf.values import CudfValues, series_of_array
 from dgpuhash.frames.groupby.grouping_keys import GroupingKey
 from dgpuhash.frames.groupby.partial.fold import Folds, Gathered, folded_fields
-from dgpuhash.frames.groupby.partial.kinds import Operand, Place, fields_of, prefix_of
+from dgpuhash.frames.groupby.partial.kinds import (
+    Operand,
+    Place,
+    fields_of,
+    lost_fields,
+    prefix_of,
+)
 from dgpuhash.frames.groupby.partial.plan import GroupPlan
 from dgpuhash.frames.groupby.partial.result import FoldedStates
 from dgpuhash.frames.groupby.partial.verbs import GroupByCall, Planned
@@ -61,6 +67,9 @@ class FoldedCudfGroups(CudfGroups):
     sort : bool
         Whether groups come in the order of their keys, or of their first rows.
     """
+
+    fewest: ClassVar[int] = 1
+    """The fewest values of which there is a sum."""
 
     def __init__(self, keys: list[GroupingKey], sizes: Any, firsts: Any, *, sort: bool) -> None:
         self.keys: list[GroupingKey] = keys
@@ -101,9 +110,10 @@ class FoldedCudfGroups(CudfGroups):
 class FoldedValues(CudfValues):
     """Dtype of a column, and whether a group has no value of it."""
 
-    def __init__(self, series: Any, *, lacking: bool) -> None:
+    def __init__(self, series: Any, *, lacking: bool, fewest: int) -> None:
         super().__init__(series)
         self._lacking = lacking
+        self.fewest = fewest
 
     @property
     def nulls(self) -> Any | None:
@@ -300,8 +310,12 @@ class CudfPlan(GroupPlan, library="cudf"):
         number = CudfValues(self.column_of(self.source, place)).is_number
         assert self.wanted is not None
         made = {}
-        for name in fields_of(self.wanted[place]):
-            column = states[prefix_of(place) + name]
+        kinds = self.wanted[place]
+        for name in [*fields_of(kinds), *lost_fields(kinds)]:
+            if (label := prefix_of(place) + name) not in states:
+                # Parts have lost nothing.
+                continue
+            column = states[label]
             values = name in _OF_VALUES or (name in {"least", "greatest"} and not number)
             made[name] = column if values else _array(column)
         return made
@@ -362,7 +376,8 @@ class CudfPlan(GroupPlan, library="cudf"):
         """Return the states of a column's groups."""
         fields = self.fields(states, groups, place)
         lacking = bool((fields["count"] < groups.sizes).any())
-        values = FoldedValues(self.column_of(self.source, place), lacking=lacking)
+        column = self.column_of(self.source, place)
+        values = FoldedValues(column, lacking=lacking, fewest=groups.fewest)
         return FoldedStates(values, groups, fields)
 
     def aggregate(self, states: FoldedStates, wanted: Wanted) -> Any:
