@@ -193,8 +193,7 @@ def test_texts_stay_on_the_host(library):
         assert type(state.result()).__module__.startswith("cudf")
 
 
-@pytest.mark.gpu
-@pytest.mark.cudf
+@pytest.mark.parametrize("library", [REAL], indirect=True)
 def test_no_state_leaves_the_gpu(library, monkeypatch):
     import cudf
     import cupy
