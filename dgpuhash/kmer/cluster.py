@@ -243,9 +243,10 @@ class Workers:
                 with _losses(), seceding(self.client):
                     (there,) = sync_with_scheduler(self.client, send)
                 return there
-            except IndexLost:
+            except (IndexLost, KeyError, OSError) as error:
+                # The scheduler knows no address of a worker that left, or cannot connect to it yet.
                 if attempt + 1 == _ATTEMPTS:
-                    raise
+                    raise IndexLost(f"no worker keeps the reads sent to it; {_REMEDY}") from error
                 # The scheduler is about to notice.
                 time.sleep(_PAUSE_SECONDS)
         raise AssertionError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -10,12 +11,14 @@ import time
 
 import numpy as np
 import pytest
+from clusters import cluster_of
 from kmer.server.conftest import COMMAND, SECONDS, process, serving
 from kmer.server.test_answers import until
 from kmer.worlds import arrays, fastq
 
 from dgpuhash.errors import ClosedError
 from dgpuhash.kmer.server.client import ServedIndex
+from dgpuhash.kmer.server.databases import Databases
 
 
 def begun(*arguments, **options):
@@ -120,6 +123,31 @@ def test_a_killed_server(site, long_reads, tmp_path):
     again = process(site.paths["kraken2"], "--listen", f"unix://{tmp_path}/s")
     with again as (_, address), ServedIndex(address) as served:
         assert served.database == "kraken2"
+
+
+def answer(*arguments):
+    """Return the command's calls."""
+    done = begun("classify", *arguments, "--format", "tsv")
+    text, said = done.communicate(timeout=SECONDS)
+    assert done.returncode == 0, said
+    return text
+
+
+def test_a_killed_worker(site, long_reads):
+    """Its part of the index is loaded again, and no call differs."""
+    path = site.paths["kraken2"]
+    expected = [answer(path, file) for file in (long_reads, site.reads[0])]
+    assert len(set(re.findall(r"\t(\d+)", expected[1]))) > 2
+    with cluster_of(2, processes=True) as client:
+        databases = Databases({"db": path}, client=client, mode="distributed")
+        with serving(databases) as (server, address):
+            done = begun("classify", "db", long_reads, "--server", address, "--format", "tsv")
+            until(lambda: server._budget.free < server._budget.nbytes, SECONDS)
+            os.kill(client.run(os.getpid).popitem()[1], signal.SIGKILL)
+            text, said = done.communicate(timeout=SECONDS)
+            assert (done.returncode, text) == (0, expected[0]), said
+            assert answer("db", site.reads[0], "--server", address) == expected[1]
+            until(lambda: server._budget.free == server._budget.nbytes)
 
 
 def test_a_killed_client(site, databases, long_reads):
