@@ -29,7 +29,7 @@ class UnnamedFile:
     Parameters
     ----------
     what : str
-        What it has, for error messages.
+        Name of its content, for error messages.
 
     Examples
     --------

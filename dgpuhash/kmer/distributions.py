@@ -1,4 +1,4 @@
-"""Read distributions: how an index calls all reads of each taxon's references."""
+"""Read distributions: an index's calls of every read-length window of its references."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _HEAD = "mapped_taxid\tgenome_taxids:kmers_mapped:total_genome_kmers"
 
 @dataclass(frozen=True, slots=True)
 class ReadDistribution:
-    """Calls of all reads of one length, by the taxon of their reference.
+    """Calls of all windows of one read length, by the taxon of their reference.
 
     Attributes
     ----------
     length : int
-        Letters of each read.
+        Letters of each window.
     taxids, calls : array of int64
-        Taxids of references, and of calls of their reads, 0 for reads without one; pairs are
-        distinct, in the order of calls.
+        Pairs of a reference's taxid and the taxid of a call, 0 for windows without a call. Pairs
+        are distinct, in the order of calls.
     reads : array of int64
-        How many reads of the taxon get the call.
+        Number of windows of the taxon with the call.
 
     Examples
     --------

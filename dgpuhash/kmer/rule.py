@@ -117,7 +117,7 @@ class Rule(ABC):
 
     @abstractmethod
     def empty(self) -> Part:
-        """Return an empty part."""
+        """Return an index part without keys, for a build to fill."""
 
     @abstractmethod
     def room(self, letters: int) -> int:

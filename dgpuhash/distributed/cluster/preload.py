@@ -29,8 +29,8 @@ _done: WeakSet[Client] = WeakSet()
 def import_on_cluster(client: Client) -> None:
     """Import this library on the scheduler and all workers, once per client.
 
-    Each imports it in a thread: otherwise the first message that names a function of ours makes the
-    event loop import it, and the process does not answer for seconds.
+    Each process imports it in a thread. Otherwise the first message that names a function of this
+    library makes the event loop import it, and the process does not answer for seconds.
 
     Raises
     ------

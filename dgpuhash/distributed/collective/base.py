@@ -146,7 +146,7 @@ class Collective(ABC):
             Numbers of rows for each rank.
         starts : sequence of int, optional
             First row of each rank; None: the columns hold the rows of all ranks, in their order.
-        to : Places, optional
+        to : Destination, optional
             Destination of the received rows, whose columns are then returned; None: new arrays,
             whose memory may belong to CuPy's current stream.
 
@@ -233,7 +233,7 @@ class Outgoing:
     size : int
         The number of ranks.
     starts : sequence of int, optional
-    to : Places, optional
+    to : Destination, optional
     """
 
     def __init__(

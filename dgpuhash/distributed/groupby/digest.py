@@ -17,8 +17,8 @@ _PLACES = np.arange(1, 2 * _BATCH, 2, dtype=np.uint64)
 def digest_of(frame: Any) -> str:
     """Return a digest of the rows of a frame or Series, the same wherever it is computed.
 
-    It is of numbers, moments, categories' codes and texts, bit by bit; of other objects it tells
-    only how many are null.
+    It covers numbers, datetimes, categories' codes and strings bit by bit. Of other objects it
+    covers only the number of nulls.
 
     Examples
     --------

@@ -65,8 +65,8 @@ class GroupShares(RangeShares):
 class AskedExpr(SharedExpr):
     """Base of a groupby's expressions: its description and number of hash ranges.
 
-    `seeds` are those of the process that made the expression, and in its token: partitions that are
-    computed one after the other are of the same hash ranges.
+    `seeds` are the hash seeds of the process that created the expression. They are part of its Dask
+    token, so that partitions computed in separate calls use the same hash ranges.
     """
 
     _parameters = ["frame", "asked", "ranges", "seeds"]  # noqa: RUF012
@@ -86,7 +86,7 @@ class AskedExpr(SharedExpr):
 
     @functools.cached_property
     def ranked(self) -> tuple[int, ...]:
-        """The columns of which only order statistics are needed."""
+        """The columns with order statistics as their only aggregates."""
         return ranked_columns(self.plan) if self.unknown is None else ()
 
     @functools.cached_property
@@ -147,7 +147,7 @@ class AskedExpr(SharedExpr):
 class ReduceExpr(AskedExpr, SinkExpr):
     """Reduce partitions to partial states.
 
-    `fold` is the class of the expression that folds the states: no other one reads them.
+    `fold` is the class of the expression that merges the states, the only one to read them.
     """
 
     _parameters = [*AskedExpr._parameters, "fold"]  # noqa: RUF012
@@ -156,7 +156,7 @@ class ReduceExpr(AskedExpr, SinkExpr):
 class FoldExpr(AskedExpr, SealExpr):
     """Merge partial states on the owners of hash ranges; the only key is the seal task.
 
-    `is_reduced` tells whether the frame is a `ReduceExpr`.
+    `is_reduced`: whether the frame is a `ReduceExpr`.
     """
 
     _parameters = [*AskedExpr._parameters, "is_reduced"]  # noqa: RUF012

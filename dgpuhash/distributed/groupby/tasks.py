@@ -1,4 +1,4 @@
-"""Tasks of a groupby: its states, as a run, and the results of hash ranges."""
+"""Tasks of a groupby: aggregate partitions, exchange states, finalize each hash range."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ class GroupTask(RunTask):
         The number of hash ranges.
     unknown : UnknownCategories, optional
     ranked : tuple of int
-        The positions of the columns of which only values at some places are asked for; none where
-        the plan needs something else. Rows of heavy keys stay where they are then.
+        Positions of the columns of which only order statistics are needed; the rows of heavy keys
+        then stay on their workers. Empty if the plan needs anything else.
     few, few_nbytes : int
-        The most states or rows of a partition that stay its result, and their most bytes: no owner
-        gets them unless another partition has more.
+        Largest number of states or rows of a partition, and of their bytes, that the task returns
+        as its result. They go to owners only if another partition has more.
     """
 
     verb: ClassVar[str] = "groupby"
@@ -297,7 +297,8 @@ def result_of(
 ) -> Any:
     """Return the final result of a hash range.
 
-    Functions of a user tell nothing of no rows: `meta` does.
+    An empty hash range returns `meta` if there is one, since user functions give no dtypes for no
+    rows.
     """
     with source(sealed, "groupby"):
         found, worker = sealed.result, current_worker()

@@ -77,7 +77,7 @@ def surviving_shards(client: Client, descriptor: Descriptor) -> frozenset[int]:
 def surviving_arrivals(
     client: Client, descriptor: Descriptor, there: Collection[int]
 ) -> frozenset[int]:
-    """Return the arrivals of rows in the shards of an independent index."""
+    """Return the arrival numbers of the rows in some shards of an independent index."""
     workers = [descriptor.workers[part] for part in sorted(there)]
     found = run_on_workers(client, workers, arrivals_in, descriptor)
     return frozenset(chain.from_iterable(found))

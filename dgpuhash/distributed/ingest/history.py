@@ -39,7 +39,7 @@ class RowOperation:
     arrivals: Sequence[int]
 
     def without(self, arrivals: Collection[int]) -> RowOperation:
-        """Return this operation without the partitions of these arrivals."""
+        """Return this operation without the partitions with these arrival numbers."""
         left = [
             (one, arrival)
             for one, arrival in zip(self.partitions, self.arrivals, strict=True)

@@ -37,9 +37,9 @@ from dgpuhash.frames.merge.distinct import DistinctPlan, DistinctRows
 class StoringExpr(SharedExpr):
     """Expression of the build side of a merge.
 
-    `seeds` are those of the process that made the expression, and in its token: partitions that are
-    computed one after the other are of the same hash ranges. Rows of at most
-    `held_nbytes` get no shards.
+    `seeds` are the hash seeds of the process that created the expression. They are part of its Dask
+    token, so that partitions computed in separate calls use the same hash ranges. A build
+    side of at most `held_nbytes` is broadcast to the probe tasks and gets no shards.
     """
 
     _parameters = [  # noqa: RUF012
@@ -61,7 +61,7 @@ class PutExpr(StoringExpr, SinkExpr):
 class BuildExpr(StoringExpr, SealExpr):
     """Shards of a frame's rows for probes; the only key is the seal task.
 
-    `is_put` tells whether the frame is a `PutExpr`.
+    `is_put`: whether the frame is a `PutExpr`.
     """
 
     _parameters = [*StoringExpr._parameters, "is_put"]  # noqa: RUF012
@@ -78,10 +78,10 @@ class BuildExpr(StoringExpr, SealExpr):
 
 
 class GatedExpr(Blockwise):
-    """Probe partitions that are not read before the build is sealed.
+    """Probe partitions, read only after the build has ended.
 
-    Dask fuses it with what reads them. Otherwise idle workers would read on while the last rows are
-    put, and keep what they read.
+    Dask fuses this expression with the tasks that read the partitions. Otherwise idle workers would
+    read them while the last build rows are being sent, and keep them in memory.
     """
 
     _parameters = ["frame", "build"]  # noqa: RUF012

@@ -66,13 +66,13 @@ class Built:
         The task that made this.
     descriptor : CachedPickle of Descriptor, optional
     marks : str
-        Name of the marks of a merge that wants rows without a match; empty for none.
+        Name of the marks of a merge that returns unmatched build rows; empty for none.
     since : int
-        Of groups only those are read that changed after this epoch.
+        Epoch after which groups must have changed to be read.
     rows : DataFrame or None
-        All stored rows, where they are few and no shard has them.
+        All rows of the build side, if they are few and no shard has them.
     columns : tuple of label or None
-        The stored columns that are read; None for all.
+        The columns of the build side that are read; None for all.
     """
 
     uid: str
@@ -96,15 +96,15 @@ class BuildTask(RunTask):
     plan : PartitionPlan
         Of any merge that stores these rows.
     ranges : int
-        The most shards, and hash ranges.
+        Number of hash ranges, and the largest number of shards.
     seeds : KeySeeds
-        Of the keys: the same rows are in a hash range whenever it is computed.
+        Seeds of the key hash: a hash range has the same rows whenever it is computed.
     unique : str
-        Text of the error when a key has two rows; empty where it may.
+        Message of the error when a key has two rows; empty if keys may repeat.
     partitions : int
-        Number of partitions that are put.
+        Number of partitions of the build side.
     held_nbytes : int
-        Rows of at most so many bytes, in all partitions, go to probes, and not to owners.
+        Largest size in bytes of a build side that goes whole to the probes, and not to owners.
     """
 
     verb: ClassVar[str] = "merge"

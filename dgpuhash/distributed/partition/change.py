@@ -31,7 +31,7 @@ class LostShards:
     heavy : Heavy
         Keys that had rows in any shard; all their rows are read again, and spread anew.
     arrivals : frozenset of int
-        The arrivals that surviving shards hold, where rows have no owner.
+        The arrival numbers of the rows in surviving shards, if rows have no owner.
     """
 
     parts: int

@@ -1,9 +1,9 @@
 """Keep the row order of independent indexes by an arrival number in each row.
 
-Each worker keeps the rows of the partitions that it was given, so several workers may hold rows
-of one key. A hidden column has their order: by change, then by partition. The rows of one
-partition are on one worker, in their order, wherever they are moved and when they are loaded
-from a save; so the surviving workers' rows tell which partitions the lost workers held.
+Each worker stores the rows of the partitions that it receives, so several workers may have rows of
+one key. A hidden column stores the order of the rows: by change, then by partition. The rows of one
+partition stay together on one worker, in their order, also when they are moved or loaded from a
+save. So the arrival numbers of the surviving workers show which partitions the lost workers had.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PARTITIONS = 1 << 32
 
 
 def arrival_number(revision: int, partition: int) -> int:
-    """Return the arrival of a partition's rows in a change to `revision`."""
+    """Return the arrival number of all rows of a partition in the change to `revision`."""
     return revision * _PARTITIONS + partition
 
 

@@ -41,13 +41,13 @@ _BLANK = "blank"
 class PartitionPlan:
     """Plan for merging probe partitions with stored rows of the build side.
 
-    Rows of the stored side are kept as a frame of keys, columns and labels, which `stored` makes.
+    Build rows are stored as a frame of keys, columns and index labels; `stored` returns it.
 
     Attributes
     ----------
     arguments : JoinArguments
     probing : {"left", "right"}
-        The side whose partitions ask; rows of the other one are stored.
+        The probe side; rows of the other side are stored.
     left, right : DataFrame
         A few rows of each side's dtypes; values do not matter.
     """
@@ -372,7 +372,7 @@ class PartitionPlan:
         return (self.left if self.probing == "left" else self.right).iloc[:0]
 
     def asked(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the keys of a probe partition under the stored labels."""
+        """Return the keys of a probe partition, labelled as the keys of the build side."""
         sample = self.left if self.probing == "left" else self.right
         made = self._key_frame(self._unpromoted(frame, sample), stored=False)
         made.columns = pd.Index(self.key_labels)

@@ -49,7 +49,7 @@ class MinimizerFigures(IndexBase):
 
     @property
     def distributions(self) -> dict[int, ReadDistribution]:
-        """How all reads of the references are called, by the lengths of the reads.
+        """Calls of every read-length window of the references, by read length.
 
         Examples
         --------

@@ -40,9 +40,10 @@ class DistributedMinimizerIndex(MinimizerFigures, WorkerIndex):
     def _count_reads(
         self, lengths: Sequence[int], progress: Callable[[int], object] | None = None
     ) -> None:
-        """Count how all reads of references are called, by the lengths of the reads, ascending.
+        """Count the calls of all read-length windows of the references.
 
-        Workers read the files once more. `progress` is told numbers of letters, on other threads.
+        `lengths` are ascending. Workers read the files once more. `progress` is called with numbers
+        of letters, on other threads.
         """
         workers, targets, query = self._workers, self.targets, self._rule.query({})
         references = References(targets.files, order="given", mask=self.settings.mask)

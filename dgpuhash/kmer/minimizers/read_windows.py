@@ -1,4 +1,7 @@
-"""Call all reads of the references, and count the calls by the references' taxa."""
+"""Classify every read-length window of the references, and count the calls by taxon.
+
+The counts are those of Bracken's k-mer distribution file.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ Counts = dict[int, Counter[tuple[int, int]]]
 def count_reads(
     rule: MinimizerRule, part: Any, references: References, lengths: Sequence[int]
 ) -> dict[int, ReadDistribution]:
-    """Return how an index calls each read of its own references, by length.
+    """Return the calls of all windows of an index's own references, by read length.
 
-    A read begins at each letter of a reference, and is called by the taxa of its k-mers alone, as
-    Bracken has it: without a least number of minimizers, and those that only the root has count
-    where there are no others.
+    A window begins at each letter of a reference. As in Bracken, only the taxa of its k-mers decide
+    its call: no least number of minimizers applies. K-mers whose taxon is the root count only in a
+    window without others.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ def dealt_windows(
 
 
 def counted_windows(rule: MinimizerRule, rest: Any, found: list[Any], query: Any) -> Counts:
-    """Count the reads of each length by their taxa and calls, from the results of all parts."""
+    """Count the windows of each length by reference taxon and call, from all parts' results."""
     lengths, batches, sides = rest
     counts: Counts = {length: Counter() for length in lengths}
     tree, host = rule.taxonomy.tree, rule.backend.to_host

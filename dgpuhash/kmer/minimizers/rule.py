@@ -58,9 +58,9 @@ class MinimizerPart(Part):
     Attributes
     ----------
     table : HashMap or TaxonMap
-        Of minimizers to numbers of a taxonomy.
+        Map of minimizers to taxon numbers.
     taxids : array
-        Of these numbers.
+        The taxid of each taxon number.
     """
 
     taxids: Any = None
@@ -114,7 +114,7 @@ class MinimizerRule(Rule):
 
     @classmethod
     def common_settings(cls, own: Any, other: Any) -> Any:
-        """Return settings with the higher of two bounds of hashes."""
+        """Return settings with the larger `least_hash` of two indexes."""
         return replace(own, least_hash=max(own.least_hash, other.least_hash))
 
     @cached_property
@@ -131,7 +131,7 @@ class MinimizerRule(Rule):
         return self.taxonomy.numbers(taxids).astype(_NODE)
 
     def empty(self) -> MinimizerPart:
-        """Return an empty part."""
+        """Return an index part without keys, for a build to fill."""
         none = np.empty(0, np.int64) if self.taxonomy is None else self.taxonomy.taxids
         return MinimizerPart(building.empty_table(self.backend.name), 0, none)
 
@@ -150,7 +150,7 @@ class MinimizerRule(Rule):
         return self._minimizers(batches)
 
     def keys_of_letters(self, letters: Any, offsets: Any, first: int) -> Iterator[Rows]:
-        """Yield the same for references in arrays, numbered from `first`."""
+        """Yield the minimizers of references in arrays, numbered from `first`."""
         return self._minimizers(
             building.batches_of_letters(self.backend, self.settings, letters, offsets, first)
         )

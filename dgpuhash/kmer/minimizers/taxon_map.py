@@ -46,11 +46,11 @@ class TaxonMap:
     ----------
     backend : Backend
     settings : MinimizerSettings
-        Say which bits of minimizers count; others are zeros.
+        Set which bits of minimizers count; others are zeros.
     minimizers : int
-        For how many there is room at first.
+        Initial capacity.
     taxa : int
-        Numbers of taxa are below.
+        Upper bound of taxon numbers, exclusive.
 
     Examples
     --------
@@ -86,17 +86,17 @@ class TaxonMap:
         return int(self._words.nbytes + self._counts.nbytes)
 
     def find(self, keys: Any) -> tuple[Any, Any]:
-        """Return the number of the taxon of each minimizer, 0 of those not there; and which are."""
+        """Return the taxon number of each minimizer, 0 if absent, and a mask of those present."""
         taxa = self._backend.empty(len(keys), _TAXON)
         self._run("find", len(keys), keys=keys, nodes=taxa)
         return taxa, taxa != 0
 
     def _add(self, keys: Any, taxa: Any) -> None:
-        """Add minimizers that are not there, or have these taxa."""
+        """Add minimizers; those already in the map must have these taxa."""
         self._insert_combined(keys, taxa, None)
 
     def _insert_combined(self, keys: Any, taxa: Any, change: Any) -> None:
-        """Add minimizers; those that are there get the lowest common ancestor of all their taxa.
+        """Add minimizers; set those in the map to the lowest common ancestor of all their taxa.
 
         `change` is what `Lca.on` returns.
         """
@@ -110,9 +110,9 @@ class TaxonMap:
                 self.reserve(int(self._layout.room * _GROWTH))
 
     def _fold(self, keys: Any, taxa: Any, tree: Any) -> bool:
-        """Add some minimizers; return whether all found a place.
+        """Add some minimizers; return whether there was room for all.
 
-        Else it changes nothing to add those that did once more.
+        If not, some were added; adding them again is harmless.
         """
         self._counts[1] = 0
         self._run("fold", len(keys), keys=keys, nodes=taxa, tree=tree)
@@ -135,7 +135,7 @@ class TaxonMap:
         return made
 
     def _alike(self, layout: WordLayout, words: Any) -> Self:
-        """Return a map whose words, given, are free or not counted."""
+        """Return a map over these words with a count of 0."""
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
         made._layout, made._words = layout, words
@@ -143,9 +143,9 @@ class TaxonMap:
         return made
 
     def tighten(self) -> None:
-        """Take no more of its memory than the minimizers need, where many words are free.
+        """Shrink the map to the memory that its minimizers need, if many words are free.
 
-        It is in no order meanwhile: an interrupted call loses the minimizers.
+        The map is inconsistent until the call returns: an interrupt loses the minimizers.
         """
         layout = WordLayout.of(self._layout.minimizer_bits, len(self), self._taxa)
         if layout.lines > _FULL * self._layout.lines:
@@ -165,7 +165,7 @@ class TaxonMap:
         self._take(made)
 
     def _taken_out(self) -> Iterator[tuple[Any, Any]]:
-        """Yield what `slices` does, and free the words."""
+        """Yield minimizers and taxon numbers as `slices`, and free their words."""
         for (_, words), some in zip(self._word_slices(), self.slices(), strict=True):
             words[...] = _FREE
             yield some
@@ -179,7 +179,7 @@ class TaxonMap:
         return made
 
     def slices(self) -> Iterator[tuple[Any, Any]]:
-        """Yield minimizers and the numbers of their taxa, some at a time, by their hashes."""
+        """Yield minimizers and their taxon numbers, batch by batch in slot order."""
         for start, words in self._word_slices():
             yield self._in_slots(self._backend.xp.flatnonzero(words != _FREE) + start)
 

@@ -118,7 +118,7 @@ class SketchRule(Rule):
         return building.table_settings(self.settings, self.backend.name)
 
     def empty(self) -> SketchPart:
-        """Return an empty part."""
+        """Return an index part without keys, for a build to fill."""
         feature = self.settings.feature
         table = MultiMap(feature, np.uint64, **self._table_settings)
         return SketchPart(table, 0, HashSet(feature, device=self.backend.name))

@@ -1,4 +1,4 @@
-"""Store of recipes with several values a key: growth, remedies, atomic changes."""
+"""Store of a method's multimaps: growth, rebuilds and atomic changes."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def pair_states(groups: Groups, columns: Sequence[PairColumn]) -> tuple[Any, ...
 
 
 def combined_pairs(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
-    """Return the merged fields of two parts."""
+    """Return the merged fields of two partial states."""
     between = _between_pairs(ours, theirs)
     totals: list[Any] = []
     for side in _SIDES:
@@ -171,13 +171,13 @@ class Kind:
     words : tuple of str
         The states of `states_of` from which it is made.
     lost : tuple of str
-        The fields that lose digits where rows are taken off: see `lost_fields`.
+        The fields that lose digits when rows are removed: see `lost_fields`.
     made : function
-        The fields of a part.
+        Computes the fields from the rows of a partition.
     combined : function
-        The fields of two parts together, from those of both. They have all fields of the column.
+        Merges the fields of two partial states, which have all fields of the column.
     retracted : function or None
-        The fields of what is left of the first part without the second.
+        Removes the rows of the second partial state from the first; None: not supported.
     """
 
     fields: tuple[str, ...]
@@ -449,21 +449,21 @@ def fields_of(kinds: Iterable[str]) -> list[str]:
 
 
 def lost_fields(kinds: Iterable[str]) -> list[str]:
-    """Return the fields with error bounds of some kinds; states may lack them.
+    """Return the names of the fields with rounding-error bounds of some kinds.
 
-    They are absolute: what rounding has done since the first row was taken off. Of sums of floats
-    it is all that rounding did before, too, if one was.
+    States may lack these fields. The bounds are absolute errors. They cover the rounding since rows
+    were first removed; for sums of floats, the rounding of all earlier additions, too.
     """
     return [f"{field} lost" for kind in kinds for field in KINDS[kind].lost]
 
 
 def words_of(kinds: Iterable[str]) -> list[str]:
-    """Return the states of `states_of` that some kinds read."""
+    """Return the names of the states of `states_of` read by some kinds."""
     return [word for kind in kinds for word in KINDS[kind].words]
 
 
 def combine(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
-    """Return the merged fields of two parts."""
+    """Return the merged fields of two partial states."""
     made: Fields = {}
     for kind in kinds:
         made.update(zip(KINDS[kind].fields, KINDS[kind].combined(ours, theirs), strict=True))
@@ -493,7 +493,7 @@ def retract(kinds: Iterable[str], ours: Fields, theirs: Fields) -> Fields:
 def _lost_of_sums(_: str, ours: Fields, theirs: Fields) -> Any:
     """Return the error bound of float sums after removing rows.
 
-    Each row may have been added in a part of its own, or all in one.
+    The bound holds whether rows were added one by one or all at once.
     """
     count = ours["count"].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
