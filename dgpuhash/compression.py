@@ -70,7 +70,7 @@ def decompress(stream: BinaryIO, kind: str, chunk_nbytes: int = CHUNK_NBYTES) ->
     Examples
     --------
     >>> import gzip, io
-    >>> b"".join(decompressed(io.BytesIO(gzip.compress(b"AC") + gzip.compress(b"GT")), "gzip"))
+    >>> b"".join(decompress(io.BytesIO(gzip.compress(b"AC") + gzip.compress(b"GT")), "gzip"))
     b'ACGT'
     """
     new, faults = _frames_of(kind)

@@ -77,7 +77,7 @@ class Int64Keys:
 
     Examples
     --------
-    >>> columns = KeyColumns(20, "arange")
+    >>> columns = Int64Keys(20, "arange")
     >>> columns.keys[:3], columns.grouped[[0, 9, 10]]
     (array([0, 1, 2]), array([0, 0, 1]))
     >>> bool((columns.keys[columns.positions] == columns.probes).all())

@@ -143,9 +143,9 @@ class AggregateCall(click.ParamType):
     Examples
     --------
     >>> AggregateCall().convert("total=sum(price)", None, None)
-    Aggregate(label='total', how='sum', column='price', options={})
-    >>> AggregateCall().convert("quantile(price, q=0.9)", None, None)
-    Aggregate(label='quantile(price, q=0.9)', how='quantile', column='price', options={'q': 0.9})
+    AggregateOption(label='total', how='sum', column='price', options={})
+    >>> AggregateCall().convert("std(price, ddof=0)", None, None)
+    AggregateOption(label='std(price, ddof=0)', how='std', column='price', options={'ddof': 0})
     """
 
     name = "[NAME=]AGGREGATE(COLUMN)"

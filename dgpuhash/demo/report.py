@@ -32,7 +32,7 @@ class DemoReport:
 
     Examples
     --------
-    >>> report = Report(Console(quiet=True))
+    >>> report = DemoReport(Console(quiet=True))
     >>> with report, report.phase("count", rows=3) as advance:
     ...     advance(1)
     >>> report.phases[0].name, report.phases[0].rows

@@ -43,7 +43,7 @@ class Accession(NamedTuple):
 
     Examples
     --------
-    >>> Found(0, 562, "nucl_gb.accession2taxid", 2).place
+    >>> Accession(0, 562, "nucl_gb.accession2taxid", 2).place
     'nucl_gb.accession2taxid, line 2'
     """
 

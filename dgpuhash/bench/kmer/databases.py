@@ -51,7 +51,7 @@ class CallsByName:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "calls")
         >>> _ = path.write_text("# a comment\\nr1/1\\t|\\t562\\nr2\\t|\\t--\\n")
-        >>> calls = Calls.read(path, (0, 1), "\\t|\\t")
+        >>> calls = CallsByName.read(path, (0, 1), "\\t|\\t")
         >>> calls.names, calls.taxids.tolist()
         (['r1', 'r2'], [562, 0])
         """

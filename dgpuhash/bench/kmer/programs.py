@@ -99,7 +99,7 @@ def run_program(command: Command, log: Path) -> Spent:
     Examples
     --------
     >>> import tempfile
-    >>> spent = measured(("true",), Path(tempfile.mkdtemp(), "log"))
+    >>> spent = run_program(("true",), Path(tempfile.mkdtemp(), "log"))
     >>> 0 < spent.seconds < 60 and spent.nbytes > 0
     True
     """
@@ -158,8 +158,8 @@ def require_programs(names: Iterable[str]) -> None:
 
     Examples
     --------
-    >>> installed(["sh"])
-    >>> installed(["sh", "no-such-program"])
+    >>> require_programs(["sh"])
+    >>> require_programs(["sh", "no-such-program"])
     Traceback (most recent call last):
     dgpuhash.errors.SpecError: no-such-program is not installed; 'make peers' installs ...
     """

@@ -114,7 +114,7 @@ class VerbCosts:
         Examples
         --------
         >>> two = Network(link=1e9, infiniband=1e9, host=2, latency=0, message=0)
-        >>> Verb({"insert": 1e6}, 16, 0.5, 0.0).phases(1e6, 2, two).seconds
+        >>> VerbCosts({"insert": 1e6}, 16, 0.5, 0.0).phases(1e6, 2, two).seconds
         {'insert': 1.0, 'exchange': 0.008, 'other': 0.5}
         """
         seconds = {phase: rows / rate for phase, rate in self.rates.items()}

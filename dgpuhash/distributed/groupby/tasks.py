@@ -73,7 +73,7 @@ class OpenRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedStates:
     """A sealed run, with the states of all partitions; `key` is its seal task.
 
     Where owners have none of them, `result` is the answer, all of which is the first hash range's.
@@ -143,15 +143,15 @@ class GroupTask(RunTask):
 
     def finalize(
         self, client: Client, key: Any, opened: OpenRun, receipts: list[FoldReceipt]
-    ) -> Sealed:
+    ) -> SealedStates:
         owners = tuple(dict.fromkeys(opened.workers))
         run_on_workers(client, owners, with_states, "seal", opened.uid, receipts)
         if any(receipt.held is not None for receipt in receipts):
             rank_heavy(client, self, opened, receipts)
-        return Sealed(opened.uid, key, opened.workers)
+        return SealedStates(opened.uid, key, opened.workers)
 
-    def finalize_buffered(self, key: Any, buffered: Sequence[BufferedRows]) -> Sealed:
-        return Sealed("", key, (), self.answer(buffered))
+    def finalize_buffered(self, key: Any, buffered: Sequence[BufferedRows]) -> SealedStates:
+        return SealedStates("", key, (), self.answer(buffered))
 
     def answer(self, buffered: Sequence[BufferedRows]) -> Any:
         """Return the answer of the states of all partitions."""
@@ -293,7 +293,7 @@ def with_states(host: Any, verb: str, uid: str, *args: Any) -> Any:
 
 
 def result_of(
-    sealed: Sealed, number: int, shown: CachedPickle[Shown], meta: CachedPickle[Any]
+    sealed: SealedStates, number: int, shown: CachedPickle[Shown], meta: CachedPickle[Any]
 ) -> Any:
     """Return the final result of a hash range.
 
@@ -326,7 +326,7 @@ def whole_groups(
         return together([shown.opened()(each) for each in answers])
 
 
-async def _results(worker: Any, sealed: Sealed) -> list[Any]:
+async def _results(worker: Any, sealed: SealedStates) -> list[Any]:
     calls = (
         call_handler(worker, owner, RESULT, {}, uid=sealed.uid, part=part)
         for part, owner in enumerate(sealed.workers)

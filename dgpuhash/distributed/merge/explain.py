@@ -90,7 +90,7 @@ def amount(number: int, what: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "partition"), counted(2000, "partition")
+    >>> amount(1, "partition"), amount(2000, "partition")
     ('1 partition', '2,000 partitions')
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}"

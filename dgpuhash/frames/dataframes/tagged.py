@@ -55,7 +55,7 @@ def tag_values(column: pd.Series, name: object) -> pd.Series:
 
     Examples
     --------
-    >>> texts = tagged(pd.Series([1, 1.0, "1", b"1", None], dtype=object), "k")
+    >>> texts = tag_values(pd.Series([1, 1.0, "1", b"1", None], dtype=object), "k")
     >>> texts.nunique(), texts[0] == texts[1]
     (3, True)
     """

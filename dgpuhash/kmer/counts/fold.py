@@ -168,7 +168,7 @@ class KmerGroups(Sequence[CountedKmers]):
     Examples
     --------
     >>> one = CountedKmers(np.array([5], np.uint64), None, np.array([2], np.uint8))
-    >>> Groups([one, one]).rows
+    >>> KmerGroups([one, one]).rows
     2
     """
 

@@ -29,7 +29,7 @@ class Labels:
     --------
     >>> targets = Targets.none()._replace(names=["NC_001416.1"], taxids=np.array([10710]))
     >>> labels = Labels(None, targets)
-    >>> labels.lifted(np.array([-1, 0])).tolist(), labels.names(np.array([-1, 0]))
+    >>> labels.lift(np.array([-1, 0])).tolist(), labels.names(np.array([-1, 0]))
     ([10710, 0], ['NC_001416.1', 'unclassified'])
     """
 

@@ -189,7 +189,7 @@ def take_text(texts: Sequence[str | bytes], places: np.ndarray) -> Any:
 
     Examples
     --------
-    >>> taken(["U", "C"], np.array([1, 0])).to_pylist()
+    >>> take_text(["U", "C"], np.array([1, 0])).to_pylist()
     [b'C', b'U']
     """
     return at_places(bytes_array(texts), places)
@@ -205,8 +205,8 @@ def join_text(columns: Sequence[Any], separator: bytes = b"\t") -> Any:
 
     Examples
     --------
-    >>> columns = [taken(["a", "b"], np.arange(2)), texts_of(np.array([7, 8]))]
-    >>> joined(columns, b":").to_pylist()
+    >>> columns = [take_text(["a", "b"], np.arange(2)), texts_of(np.array([7, 8]))]
+    >>> join_text(columns, b":").to_pylist()
     [b'a:7', b'b:8']
     """
     import pyarrow.compute as pc
@@ -219,7 +219,8 @@ def in_lists(texts: Any, offsets: np.ndarray, separator: bytes) -> Any:
 
     Examples
     --------
-    >>> in_lists(taken(["a", "b"], np.array([0, 1, 1])), np.array([0, 2, 2, 3]), b" ").to_pylist()
+    >>> texts = take_text(["a", "b"], np.array([0, 1, 1]))
+    >>> in_lists(texts, np.array([0, 2, 2, 3]), b" ").to_pylist()
     [b'a b', b'', b'b']
     """
     import pyarrow as pa
@@ -234,7 +235,7 @@ def bytes_of(lines: Any) -> memoryview:
 
     Examples
     --------
-    >>> bytes(bytes_of(taken(["a", "b"], np.array([0, 1, 1]))))
+    >>> bytes(bytes_of(take_text(["a", "b"], np.array([0, 1, 1]))))
     b'abb'
     """
     _, offsets, text = lines.buffers()

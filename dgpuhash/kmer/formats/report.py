@@ -144,7 +144,7 @@ def taxon_texts(taxonomy: Taxonomy, taxids: Any) -> np.ndarray:
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp(), "gtdb.tsv")
     >>> _ = file.write_text("GCA_1.1\\td__Archaea\\n")
-    >>> named(Taxonomy.from_gtdb(file), [1, 0, 1]).tolist()
+    >>> taxon_texts(Taxonomy.from_gtdb(file), [1, 0, 1]).tolist()
     ['root (taxid 1)', 'unclassified (taxid 0)', 'root (taxid 1)']
     """
     distinct, places = np.unique(np.asarray(taxids, np.int64), return_inverse=True)

@@ -163,7 +163,7 @@ class DenseKeys:
     Examples
     --------
     >>> keys = DenseKeys.of([np.array([7, 9, 7, 9]), np.array([1, 1, 1, 2])])
-    >>> keys.numbered()
+    >>> keys.numbers()
     (array([0, 1, 0, 2]), array([0, 1, 3]))
     >>> keys.counts()
     array([1, 0, 2])

@@ -120,7 +120,7 @@ class Resource:
 
     Examples
     --------
-    >>> link = Server()
+    >>> link = Resource()
     >>> link.serve(0.0, 2.0), link.serve(1.0, 2.0), link.serve(9.0, 1.0), link.busy
     (2.0, 4.0, 10.0, 5.0)
     """

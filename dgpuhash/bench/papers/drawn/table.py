@@ -22,7 +22,7 @@ def slab_use(chain: float) -> float:
 
     Examples
     --------
-    >>> round(used(0.2), 2), round(used(0.7), 2)
+    >>> round(slab_use(0.2), 2), round(slab_use(0.7), 2)
     (0.19, 0.61)
     """
     mean = _PER_SLAB * chain

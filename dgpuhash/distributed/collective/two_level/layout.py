@@ -31,7 +31,7 @@ class HostLayout:
     >>> two = HostLayout.of(["a", "a", "a", "b", "b"])
     >>> two.hosts, two.gateway(0, 1), two.gateway(1, 0)
     (((0, 1, 2), (3, 4)), 0, 3)
-    >>> two.peers(1), two.routed(1), two.routed(0)
+    >>> two.peers(1), two.routed_ranks(1), two.routed_ranks(0)
     ((0, 2), (1,), (0, 3, 4))
     """
 

@@ -36,7 +36,7 @@ def add_pairs(ours: Pair, theirs: Pair) -> Pair:
 
     Examples
     --------
-    >>> total, rest = added((1e16, 1.0), (1.0, 0.0))
+    >>> total, rest = add_pairs((1e16, 1.0), (1.0, 0.0))
     >>> float(total), float(rest)
     (1.0000000000000002e+16, 0.0)
     """

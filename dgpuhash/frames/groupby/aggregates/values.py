@@ -422,7 +422,7 @@ def take_values(series: pd.Series, rows: Any) -> Any:
 
     Examples
     --------
-    >>> taken(pd.Series([1, 2]), np.array([1, -1])).tolist()
+    >>> take_values(pd.Series([1, 2]), np.array([1, -1])).tolist()
     [2.0, nan]
     """
     return TakenRows(rows, nulls=True).of(series)

@@ -127,7 +127,7 @@ def name_functions(func: Any) -> Any:
 
     Examples
     --------
-    >>> named({"v": [lambda x: x.quantile(0.25), "max"]})
+    >>> name_functions({"v": [lambda x: x.quantile(0.25), "max"]})
     {'v': [('<lambda>', 'quantile'), 'max']}
     """
     if isinstance(func, Mapping):

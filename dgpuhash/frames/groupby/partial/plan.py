@@ -107,7 +107,7 @@ class GroupPlan:
     --------
     >>> import pandas as pd
     >>> sales = pd.DataFrame({"shop": ["a", "b", "a"], "price": [2.5, 1.0, 3.5]})
-    >>> plan = GroupPlan.of(sales.iloc[:0], "shop", how=Verb("mean"))
+    >>> plan = GroupPlan.of(sales.iloc[:0], "shop", how=GroupByCall("mean"))
     >>> parts = [plan.reduce(sales.iloc[number : number + 1], number) for number in range(3)]
     >>> plan.result(plan.folded(parts))["price"].to_dict()
     {'a': 3.0, 'b': 1.0}

@@ -37,9 +37,9 @@ class GroupByCall:
 
     Examples
     --------
-    >>> Verb("sum", options={"min_count": 1})
-    Verb(name='sum', arguments=(), options={'min_count': 1})
-    >>> Verb("agg", options={"total": ("price", "sum")}).name
+    >>> GroupByCall("sum", options={"min_count": 1})
+    GroupByCall(name='sum', arguments=(), options={'min_count': 1})
+    >>> GroupByCall("agg", options={"total": ("price", "sum")}).name
     'agg'
     """
 
