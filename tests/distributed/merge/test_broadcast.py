@@ -155,5 +155,5 @@ def test_copies_that_are_too_large_are_refused(threads, monkeypatch):
     limits = {worker["memory_limit"] for worker in threads.scheduler_info(-1)["workers"].values()}
     # Together they are too large, and not each by itself.
     monkeypatch.setattr(broadcast, "COPY_SHARE", max(limits) // 150)
-    with pytest.raises(OutOfMemoryError, match=r"a copy of \d+ bytes .* leave build= out"):
+    with pytest.raises(OutOfMemoryError, match=r"a copy of \d+ bytes, .* leave build= out"):
         merged.compute()
