@@ -25,7 +25,7 @@ class HostColumns:
     """
 
     at_once = 1 << 13
-    """States to combine at once: what that takes stays in the caches of a core."""
+    """States to combine at once, few enough to stay in the caches of a core."""
 
     def __init__(self, meta: Any) -> None:
         self._meta = meta

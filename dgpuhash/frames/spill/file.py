@@ -130,7 +130,7 @@ class SpillFile:
     def columns(self, label: Hashable) -> Iterator[Any]:
         """Yield the written frames of a column, in their dtypes."""
         for piece in self._pieces[label]:
-            yield self._taken(piece, np.arange(piece.rows))
+            yield self._rows_of(piece, np.arange(piece.rows))
             self._let_go(piece)
 
     def append(self, frame: Any) -> int:
@@ -216,7 +216,7 @@ class SpillFile:
                 if piece.held is None and not piece.plain:
                     tables.append(self._table(piece).take(pa.array(rows)))
                 else:
-                    frames.append(self._taken(piece, rows))
+                    frames.append(self._rows_of(piece, rows))
                 self._let_go(piece)
             if tables:
                 together = pa.concat_tables(tables).combine_chunks()
@@ -233,7 +233,7 @@ class SpillFile:
             places[np.concatenate(order)] = np.arange(first, first + count)
         return self._frames.take(whole, places).iloc[:, 0]
 
-    def _taken(self, piece: Block, rows: Any) -> Any:
+    def _rows_of(self, piece: Block, rows: Any) -> Any:
         """Return some rows of a piece as a frame."""
         if piece.held is not None:
             return self._frames.take(piece.held, rows)

@@ -274,7 +274,7 @@ def _fewer_moments(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
 
 
 def _extreme(name: str) -> Kind:
-    def made(part: Operand) -> tuple[Any, ...]:
+    def reduce_part(part: Operand) -> tuple[Any, ...]:
         states = part.states
         if states.values.is_number:
             return (states.extreme(name),)
@@ -284,7 +284,7 @@ def _extreme(name: str) -> Kind:
         before, _ = _extreme_masks(name, ours, theirs)
         return (Choice(before),)
 
-    return Kind((name,), made, combined, words=(name,))
+    return Kind((name,), reduce_part, combined, words=(name,))
 
 
 def _extreme_masks(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
@@ -302,7 +302,7 @@ def _extreme_masks(name: str, ours: Fields, theirs: Fields) -> tuple[Any, Any]:
 def _label(how: str, name: str) -> Kind:
     """Return the kind for index labels of the first rows with an extreme."""
 
-    def made(part: Operand) -> tuple[Any, ...]:
+    def reduce_part(part: Operand) -> tuple[Any, ...]:
         rows = part.states.rows_with(name)
         return part.label_of(rows), part.places(rows, NEVER)
 
@@ -312,7 +312,7 @@ def _label(how: str, name: str) -> Kind:
         wins |= ties & (new < old)
         return Choice(wins), np.where(wins, new, old)
 
-    return Kind((how, f"{how} row"), made, combined, words=(name,))
+    return Kind((how, f"{how} row"), reduce_part, combined, words=(name,))
 
 
 def _end(name: str, *, nulls: bool = False) -> Kind:
@@ -320,7 +320,7 @@ def _end(name: str, *, nulls: bool = False) -> Kind:
     field = f"{name} of all" if nulls else name
     first = name == "first"
 
-    def made(part: Operand) -> tuple[Any, ...]:
+    def reduce_part(part: Operand) -> tuple[Any, ...]:
         states = part.states
         rows = states.groups.ends(name) if nulls else states.row(name)
         return states.values.at(rows), part.places(rows, NEVER if first else -1)
@@ -330,7 +330,7 @@ def _end(name: str, *, nulls: bool = False) -> Kind:
         chosen = Choice(new < old if first else new > old)
         return chosen, np.minimum(old, new) if first else np.maximum(old, new)
 
-    return Kind((field, f"{field} row"), made, combined, words=() if nulls else (name,))
+    return Kind((field, f"{field} row"), reduce_part, combined, words=() if nulls else (name,))
 
 
 def _truth(name: str) -> Kind:
@@ -338,10 +338,10 @@ def _truth(name: str) -> Kind:
         fold = np.maximum if name == "any" else np.minimum
         return (fold(ours[name], theirs[name]),)
 
-    def made(part: Operand) -> tuple[Any, ...]:
+    def reduce_part(part: Operand) -> tuple[Any, ...]:
         return ((part.states.words[name] != 0).astype(np.uint8),)
 
-    return Kind((name,), made, combined, words=(name,))
+    return Kind((name,), reduce_part, combined, words=(name,))
 
 
 def _product(ours: Fields, theirs: Fields) -> tuple[Any, ...]:
